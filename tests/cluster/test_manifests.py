@@ -62,6 +62,8 @@ def server(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     names = [f"crd/{each['metadata']['name']}" for each in definitions]
     control_plane.kubectl("wait", "--for=condition=Established", "--timeout=170s", *names)
     control_plane.make_namespace(kustomize.NAMESPACE)
+    # What docs/install.md has its reader do for the platform gpu-operator-dra.
+    control_plane.kubectl("label", "namespace", kustomize.NAMESPACE, "resource.kubernetes.io/admin-access=true")
     yield control_plane
     control_plane.kubectl("delete", "namespace", kustomize.NAMESPACE, "--wait=false")
     control_plane.kubectl("delete", *names)

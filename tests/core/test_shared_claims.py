@@ -50,10 +50,14 @@ class Sharing:
         self.hidden: frozenset[str] | None = None
         self.plan = Plan(entries=(), ledger=self.ledger)
 
-    def at(self, seconds: float, *ending: str, **used: float) -> dict[str, Assessment]:
-        """A reading at this time, with the Gi that each container (`a`, or `a_side`) uses; its accounts by pod."""
+    def at(self, seconds: float, *ending: str, elsewhere: float = 0, **used: float) -> dict[str, Assessment]:
+        """A reading at this time, with the Gi that each container (`a`, or `a_side`) uses; its accounts by pod.
+
+        `elsewhere` is what the first one uses of another card.
+        """
         where = {key: (key[0], key[2:] or "main") for key in used}
         uses = [use(number, None if size < 0 else int(size * Gi)) for number, size in enumerate(used.values(), 10)]
+        uses += [use(10, int(elsewhere * Gi), 1)] if elsewhere else []
         processes = [process(number, "/".join(where[key])) for number, key in enumerate(used, 10)]
         seen = replace(snapshot(uses, processes, GPUS), at=at(seconds))
         under_way = frozenset(AccountKey(uid=uid, gpu="GPU-0") for uid in ending)
@@ -183,6 +187,15 @@ def test_nobody_hides_behind_a_pod_that_is_not_acted_on(policy: str, metadata: M
     for seconds in range(20, 31):
         here.at(seconds, a=3.9, b=0.2, c=0.1)
     assert {uid: held for uid, (_, held) in here.due.items() if uid != "a"} == {"b": "claim", "c": "claim"}
+
+
+def test_an_account_that_is_no_more_has_no_part_of_a_claim() -> None:
+    """Point 42: what others use of the claim on one card is not compared with what a pod used of another card."""
+    here = Sharing("abc")
+    here.at(0, a=1, b=2, c=2, elsewhere=1)
+    assert here.ledger.accounts[AccountKey(uid="a", gpu="GPU-1")].stretches
+    here.at(1, a=1, b=2, c=2)
+    assert not here.ledger.accounts[AccountKey(uid="a", gpu="GPU-1")].stretches
 
 
 def test_a_rule_that_only_observes_says_what_it_would_do() -> None:

@@ -4,10 +4,12 @@ import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from tests.soak.actionbook import ENDED, ActionBook, TrackedAction
 from tests.soak.brakebook import Begun, BrakeBook, counts, is_ready, perhaps_due
+from tests.soak.claims import Given
 from tests.soak.cluster import Tenant
 from tests.soak.driver import Listed, TrueReading
 from tests.soak.signalbook import LAW4, WRITTEN, SignalBook
@@ -19,6 +21,7 @@ from tests.soak.truth import (
     Key,
     Sight,
     TrueUse,
+    comes_first,
     facts_of,
     is_bright,
     is_masked,
@@ -43,6 +46,7 @@ LEFT: Final = "point 28, a pod that has left stays known while its processes liv
 LISTED: Final = "point 13, an unknown container counts once the list should have had it for a minute"
 COUNTED: Final = "point 29, an action that was begun counts"
 FRESH: Final = "point 22, the last look is at most 2 s old, and after the commit of the intention"
+TOGETHER: Final = "point 42, of those above a claim together the one that uses the most is acted on"
 LAW5: Final = "law 5, nothing is acted on before its time"
 OBSERVES: Final = "law 7, a rule that observes takes no action"
 
@@ -115,10 +119,11 @@ class Book:
         *,
         left: AbstractSet[str] = frozenset(),
         gone: AbstractSet[str] = frozenset(),
+        given: Mapping[tuple[str, str], Given] = MappingProxyType({}),
     ) -> None:
         """The pod list as the daemon reads it at this moment; `left` are those that it holds to have left.
 
-        `gone` are all that were deleted, as far as a daemon can know.
+        `gone` are all that were deleted, as far as a daemon can know; `given` is what it knows of claims.
         """
         here = self.standing
         # A daemon that has just started knows of them once it has read its journal: as of when they left.
@@ -132,7 +137,7 @@ class Book:
             if tenant.deadline_s is not None:
                 self._dying_s.setdefault(uid, now.boottime_s)
         here.tenants = {uid: replace(t, dying_s=self._dying_s.get(uid)) for uid, t in tenants.items()} | departed
-        here.synced = synced
+        here.synced, here.given = synced, given
         is_of_this_boot = synced is not None and synced.boot_id == now.boot_id
         age_s = now.boottime_s - (synced.boottime_s if synced is not None else 0.0)
         here.stale = not is_of_this_boot or age_s > here.policy.stale_after_s
@@ -196,7 +201,7 @@ class Book:
         self.timers.read(facts, uses, here.tenants, here.policy, asked, stale=here.stale, bright=bright)
         sure = bright and not here.stale
         # What is never let through does not count for the breaker.
-        free = {key for key, fact in facts.items() if not here.is_withheld_for_mps(fact)}
+        free = {key for key, fact in facts.items() if not here.is_withheld_for_mps(fact) and self.is_on_its_own(fact)}
         opened = self.brakes.look(
             facts, self.timers, here.policy, asked, sure=sure, enforcing=here.enforcing, free=free
         )
@@ -214,6 +219,7 @@ class Book:
             answer=not reading.blind and all(gpu.up for gpu in reading.gpus),
             hidden=bool(reading.missing),
             labelled=here.labelled,
+            given=here.given,
             lit=not hidden and all(gpu.listed for gpu in reading.gpus),
             overdue=here.overdue,
             heirs=self._heirs(truth),
@@ -314,8 +320,14 @@ class Book:
             and counts(fact, here.policy, asked)
             and is_ready(fact, self.timers)
             and victims(fact)
+            and self.is_on_its_own(fact)
             and not here.is_withheld_for_mps(fact)
         ]
+
+    def is_on_its_own(self, fact: Fact) -> bool:
+        """Whether an account is above the thresholds of its due kills whatever others use of a claim."""
+        due = [step for step in fact.rule.steps if step.do != "warn" and self.timers.surely_due(fact, step)]
+        return fact.part is None or all(fact.own > threshold_bytes(step, fact.allowed or 0) for step in due)
 
     def _note_withheld(self, facts: Mapping[Key, Fact], asked: Now) -> None:
         """Note which accounts the brakes surely withhold, and how far over the lowest threshold of a due kill."""
@@ -457,8 +469,20 @@ class Book:
             fail(LAW4, f"{key} uses {fact.used}, its threshold is {bound}, allowed {fact.allowed}")
         if protected(fact.tenant, here.policy, now):
             fail(LAW4, f"pod {key[0]} is protected")
+        if fact.own <= threshold_bytes(step, fact.allowed):
+            self._judge_together(fact, now)
         if not self.timers.due(fact, step, looked=True):
             fail(LAW5, f"{key} by {step} of {fact.rule.name}: {self.timers.ladders.get(key)}")
+
+    def _judge_together(self, fact: Fact, now: Now) -> None:
+        """Point 42: of those that are above a claim together, the one that uses the most of it is acted on."""
+        if fact.part is None or not comes_first(fact, self.standing.policy, now, surely=False):
+            fail(TOGETHER, f"{fact.key} is acted on, and is not the first of {fact.part}")
+        others = {each.key for each in fact.part.beside}
+        for action in self.actions.open.values():
+            if action.key in others:
+                fail(TOGETHER, f"{fact.key}: action {action.number} on {action.key} has not ended")
+        self.seen["acted on by a sum"] += 1
 
     def _victim(self, fact: Fact, named: str, step: Step) -> str:
         found = victims(fact)  # another one may have come to be farthest since the plan was made

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, Literal
 
+from tests.soak.claims import Claims, claiming
 from tests.soak.clock import Clock
-from watchdog.core.model import Container, ContainerKind, Node, Now, Owner, Pod, PodList
+from watchdog.core.model import Claim, Container, ContainerKind, Node, Now, Owner, Pod, PodList
 
 Mi: Final = 2**20
 Gi: Final = 2**30
-Kind = Literal["bytes", "mib", "gpu_mib", "share", "note"]
+Kind = Literal["bytes", "mib", "gpu_mib", "share", "note", "claim"]
 # How amounts are written, by kind: the key, and the bytes that its number 1 stands for.
 KEYS: Final[Mapping[str, tuple[str, int]]] = {
     "bytes": ("veriff.com/gpu-memory", 1),
@@ -33,8 +34,8 @@ REPLICAS: Final = 4
 class Box:
     """A container: its true ID, whether the list knows that ID yet, and the bytes that it declares (-1: garbage).
 
-    Of kind `share` it is the number of shares. Of one of `INIT`, `runs` is what the list says. `unlisted` are the bytes
-    that it requests of what the node does not list.
+    Of kind `share` it is the number of shares, and of kind `claim` anything: it uses the pod's claim. Of one of `INIT`,
+    `runs` is what the list says. `unlisted` are the bytes that it requests of what the node does not list.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Box:
 class Tenant:
     """A pod as it truly is. `kind` is how its amounts are written; of kind `note` the pod declares `notes` bytes.
 
+    Of kind `claim` it has that ResourceClaim; `extended`: the scheduler made it, for a resource that the pod requests.
     `dying_s` is the boot time at which this daemon first saw it terminating; only the oracle's copies have it.
     """
 
@@ -64,6 +66,8 @@ class Tenant:
     priority: int | None = None
     spared: bool = False
     static: bool = False
+    claim: str = ""
+    extended: bool = False
     deadline_s: float | None = None
     dying_s: float | None = None
 
@@ -79,11 +83,13 @@ def as_pod(tenant: Tenant) -> Pod:
     annotations = {"spare-me": "yes"} if tenant.spared else {}
     if tenant.notes is not None:
         annotations[KEYS["note"][0]] = _written(tenant.notes, KEYS["note"][1])
+    claims, claiming_containers = _claiming(tenant)
     return Pod(
         namespace=tenant.namespace,
         name=tenant.name,
         uid=tenant.uid,
-        containers=tuple(_as_container(box, tenant.kind) for box in tenant.boxes),
+        containers=tuple(_as_container(box, tenant.kind, claiming_containers.get(box.name)) for box in tenant.boxes),
+        claims=claims,
         labels={"tier": tenant.tier},
         annotations=annotations,
         owner=None if tenant.owner is None else Owner(kind=tenant.owner[0], name=tenant.owner[1]),
@@ -93,12 +99,24 @@ def as_pod(tenant: Tenant) -> Pod:
     )
 
 
-def _as_container(box: Box, kind: Kind) -> Container:
-    key, unit = KEYS[kind]
-    resources = {} if box.declares is None or kind == "note" else {key: _written(box.declares, unit)}
+def _claiming(tenant: Tenant) -> tuple[Mapping[str, Claim], Mapping[str, Container]]:
+    if not tenant.claim:
+        return {}, {}
+    names = tuple(box.name for box in tenant.boxes if box.kind is ContainerKind.MAIN)
+    using = frozenset(box.name for box in tenant.boxes if box.declares is not None)
+    return claiming(names, using, tenant.claim, extended=tenant.extended)
+
+
+def _as_container(box: Box, kind: Kind, claiming_one: Container | None) -> Container:
+    resources: dict[str, str] = {}
+    if kind in KEYS and kind != "note" and box.declares is not None:
+        key, unit = KEYS[kind]
+        resources = {key: _written(box.declares, unit)}
+    resources |= {} if claiming_one is None else claiming_one.resources
     resources |= {} if box.unlisted is None else {UNLISTED: str(box.unlisted)}
     ids = frozenset({box.cid} if box.known else ())
-    return Container(name=box.name, kind=box.kind, ids=ids, running=box.runs, resources=resources)
+    made = Container(name=box.name, kind=box.kind, ids=ids, running=box.runs, resources=resources)
+    return made if claiming_one is None else replace(made, claims=claiming_one.claims)
 
 
 def _fat(each: int, containers: int, written: int) -> Pod:
@@ -150,6 +168,7 @@ class Cluster:
     gone: set[str] = field(default_factory=set)
     missing: set[str] = field(default_factory=set)
     fat: tuple[Pod, ...] = ()
+    claims: Claims = field(default_factory=Claims)
     _serial: int = 0
 
     def serial(self) -> int:
@@ -158,6 +177,8 @@ class Cluster:
 
     def put(self, tenant: Tenant) -> None:
         self.tenants[tenant.uid] = tenant
+        if (tenant.namespace, tenant.claim) in self.claims.made:
+            self.claims.reserve(tenant.namespace, tenant.claim, tenant.uid)
 
     def change(self, uid: str, **fields: object) -> Tenant:
         self.tenants[uid] = replace(self.tenants[uid], **fields)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.soak.book import LEFT
+from tests.soak.claims import SimulatedClaims, SimulatedSlices
 from tests.soak.kernel import Task
 from tests.soak.truth import WATCHDOG
 from tests.soak.violation import fail
@@ -20,7 +21,7 @@ from watchdog.core.model import Gap, Node, Now, Place, PlaceKind, Pod, PodList, 
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.core.transfers import Windows
-from watchdog.daemon.sources import NO_CLAIMS, NO_NAMESPACES, NO_SLICES, NoSource, Sources
+from watchdog.daemon.sources import NO_NAMESPACES, NoSource, Sources
 from watchdog.journal.journal import Journal
 from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.kube.claims import ClaimReader
@@ -57,8 +58,8 @@ class SimSources(Sources):
         self.pods = _Pods(world)
         self.node = _Node(world)
         self.namespaces = NO_NAMESPACES
-        self.claims = NO_CLAIMS
-        self.slices = NO_SLICES
+        self._claims = self.claims = SimulatedClaims(world)
+        self.slices = SimulatedSlices(world)
         self._claim_reader = ClaimReader()
         self._cluster = None
         self.left = left
@@ -73,7 +74,8 @@ class SimSources(Sources):
             if any(self._is_its_own(task) for task in self._world.kernel.living(uid)):
                 fail(LEFT, f"{uid} is forgotten, and its processes live")
             self._seen.discard(uid)
-        self._world.book.see_pods(view.tenants, inputs.pods.synced, now, left=left, gone=view.gone)
+        known = dict(self._claims.given)
+        self._world.book.see_pods(view.tenants, inputs.pods.synced, now, left=left, gone=view.gone, given=known)
         return inputs
 
     def _is_its_own(self, task: Task) -> bool:

@@ -10,6 +10,7 @@ from typing import Final
 
 from tests.soak.cluster import KEYS, LABEL, UNLISTED, Gi, Mi
 from watchdog.core.policy import (
+    CLAIMS,
     Allowance,
     Backoff,
     Brakes,
@@ -62,6 +63,7 @@ def generate(dice: random.Random) -> Policy:
 def _generate_any(dice: random.Random) -> Policy:
     return Policy(
         declarations=_DECLARATIONS,
+        schemes=(CLAIMS,),
         mode="enforce" if dice.random() < 0.85 else "observe",
         interval_s=dice.choice([1.0, 1.0, 1.0, 2.5, 5.0]),
         stale_after_s=dice.choice([20.0, 60.0, 180.0]),
@@ -198,6 +200,7 @@ def _focused(scope: Scope, grace_s: float, brakes: Brakes = _NO_BRAKES, for_s: f
     kill = Step(above=_percent(100), for_s=for_s, do=Do.KILL, scope=scope, grace_s=grace_s)
     return Policy(
         declarations=_DECLARATIONS,
+        schemes=(CLAIMS,),
         mode="enforce",
         release_timeout_s=15.0,
         allowance=Allowance(percent=Fraction(0), per_context=0),
@@ -226,6 +229,7 @@ FOCUSED: Final = {
     "labels": _by_label(3.0),
     "mps": _focused("container", 5.0),
     "shared": _focused("pod", 5.0),
+    "claims": _focused("container", 2.0),
     "slots": _focused("container", 0.0, Brakes(node=Window(count=1, per_s=30.0))),
     "unlisted": _focused("container", 2.0),
     "transfers": _focused("container", 2.0),

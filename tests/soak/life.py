@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.report.build import record
 from tests.soak.clock import QUANTUM_S
-from tests.soak.cluster import MOST_READ, Tenant
+from tests.soak.cluster import KEYS, MOST_READ, Tenant
 from tests.soak.driver import TrueReading, late
 from tests.soak.fittings import BOTH, NODE, OWN, Record, SimSources, counted, full_disk
 from tests.soak.kernel import Task
@@ -341,7 +341,11 @@ class Life:
 
     def has_noted(self, tenants: Iterable[Tenant]) -> bool:
         """Whether it has written down what the node listed for all of these."""
-        asked = {t.uid for t in tenants if t.kind != "note" and any(box.declares is not None for box in t.boxes)}
+        asked = {
+            t.uid
+            for t in tenants
+            if t.kind in KEYS and t.kind != "note" and any(box.declares is not None for box in t.boxes)
+        }
         return self._is_writable and asked <= self._listed.by_pod.keys()
 
     @property

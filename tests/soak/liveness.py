@@ -5,7 +5,7 @@ from typing import Final
 from tests.soak.book import Book
 from tests.soak.brakebook import is_ready
 from tests.soak.timers import reset_after_s
-from tests.soak.truth import Fact, protected, true_to_claim, victims
+from tests.soak.truth import Fact, comes_first, protected, true_to_claim, victims
 from tests.soak.violation import fail
 from watchdog.core.model import Now
 from watchdog.core.plan import Plan
@@ -48,6 +48,8 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
     here, uid = book.standing, fact.key[0]
     if not is_ready(fact, book.timers) or fact.allowed is None or fact.rule.mode == "observe":
         return False
+    if not book.is_on_its_own(fact) and not _has_its_turn(fact, book, now):
+        return False
     # A pod whose grace is over only now was protected still when the reading was asked for.
     is_spared = protected(fact.tenant, here.policy, now, _SETTLES_S)
     if uid not in here.tenants or is_spared or here.tenants[uid] != fact.tenant or book.may_lack_keys(uid):
@@ -65,3 +67,12 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
         return False
     planned_s = here.reading.asked.boottime_s if here.reading is not None else now.boottime_s
     return book.brakes.is_free(fact.tenant.workload, here.policy.brakes, planned_s)
+
+
+def _has_its_turn(fact: Fact, book: Book, now: Now) -> bool:
+    """Whether it surely comes first of those that hold a part of a claim with it, none of which is acted on."""
+    rivals = {each.key[0] for each in fact.part.beside} if fact.part is not None else set()
+    acted_on = {action.key[0] for action in book.actions.open.values()} | {key[0] for key in book.begun_now}
+    acted_on |= {uid for uid, at_s in book.actions.closed_s.items() if now.boottime_s - at_s <= _SETTLES_S}
+    acted_on |= {uid for uid in rivals if book.actions.may_seem_to_live(uid, now)}
+    return rivals.isdisjoint(acted_on) and comes_first(fact, book.standing.policy, now, surely=True)

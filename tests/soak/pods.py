@@ -310,7 +310,7 @@ def change(world: World, tenant: Tenant) -> None:
         pass  # the oracle knows only that this changes nothing
     elif tenant.kind == "note":
         changes.append({"notes": _amount(world, "note")})
-    else:
+    elif tenant.kind != "claim":
         declaring = {box: box.kind is not ContainerKind.EPHEMERAL for box in tenant.boxes}
         boxes = (replace(b, declares=_amount(world, tenant.kind) if can else None) for b, can in declaring.items())
         changes.append({"boxes": tuple(boxes)})

@@ -29,8 +29,11 @@ def start(world: World, pod: str | None, container: str | None, pid: int | None 
 
 def hold(world: World, task: Task) -> None:
     """Let a process hold memory on one card or another."""
-    dice = world.dice
-    card = dice.choice(sorted(world.cards.sizes))
+    dice, tenant = world.dice, world.cluster.tenants.get(task.pod or "")
+    claimed = world.cluster.claims.made.get((tenant.namespace, tenant.claim)) if tenant is not None else None
+    # Most programs use the cards that they were given.
+    is_at_home = claimed is not None and claimed.parts and dice.random() < 0.9
+    card = dice.choice(sorted(claimed.cards if claimed is not None and is_at_home else world.cards.sizes))
     if card in world.kernel.held_by_ghosts(task.key.pid):
         return  # the driver would list one PID for two of them
     size = world.cards.sizes[card]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tests.soak import pods, processes, servers, troubles
+from tests.soak import claimants, pods, processes, servers, troubles
 from tests.soak.clock import whole
 from tests.soak.driver import Card
 from tests.soak.generation import FOCUSED, generate, mutate
@@ -165,6 +165,7 @@ def _well(sim: World) -> None:
     sim.cluster.frozen = False
     sim.cluster.missing.clear()
     sim.cluster.labelled = True
+    sim.cluster.claims.refused = False
     sim.disk_full = False
     sim.slow_s = sim.second_slow_s = sim.stall_s = 0.0
     stop_file(sim.journal).unlink(missing_ok=True)
@@ -189,9 +190,14 @@ _TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (0.2, troubles.disk), (0.3, troubles.lose_under_the_daemon), (0.2, troubles.lose_between_daemons),
     (0.2, troubles.driver_speed), (0.3, troubles.disk_speed), (0.4, troubles.clock_jumps), (0.3, troubles.suspend),
     (1.5, pods.create_unlisted), (1.0, pods.drop_resources), (0.5, pods.fatten),
+    (1.5, claimants.create), (0.4, claimants.hand_on), (0.4, claimants.refuse),
 )  # fmt: skip
 _ACTIONS: Final = [action for _, action in _TABLE]
-_LATER: Final = (pods.create_unlisted, pods.drop_resources, pods.fatten)  # than the stored episodes of faults
+# Than the stored episodes of faults.
+_LATER: Final = (
+    *(pods.create_unlisted, pods.drop_resources, pods.fatten),
+    *(claimants.create, claimants.hand_on, claimants.refuse),
+)
 # What happens only where a seed is for it.
 _FOCUSED_TABLE: Final[tuple[tuple[float, Action], ...]] = ((1.0, troubles.minutes),)
 # What happens where a seed is for one kind of situation: every reading is complete, and no policy changes.
@@ -202,6 +208,7 @@ _CALM: Final = (
 # What happens there besides.
 _FOCUS: Final[dict[str, tuple[Action, ...]]] = {
     "cards": (_lose_card,),
+    "claims": (*(claimants.create,) * 4, claimants.hand_on, claimants.refuse, _restart),
     "transfers": (*(processes.transfer,) * 6, troubles.suspend, troubles.minutes, _restart),
     "deletions": (pods.linger, pods.delete_by_force),
     "fat": (pods.fatten, pods.fatten, pods.begin_toggling, pods.begin_toggling),

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.soak.claims import Given
 from tests.soak.cluster import Tenant
 from tests.soak.driver import TrueReading
 from tests.soak.truth import Fact, Key, hides_clients, is_needed
@@ -39,7 +40,8 @@ class Standing:
 
     `waiting_s` is since when a policy that is being written was to be seen, `is_half` says that it started by one.
     `overdue` are the containers (pod, ID) that the list should have by now. `opened_s` is when the daemon got to read
-    its journal: it waits then for what an earlier one has left, once and as long as for any release.
+    its journal: it waits then for what an earlier one has left, once and as long as for any release. `given` is what it
+    knows of claims, by pod and name.
     """
 
     policy: Policy
@@ -54,6 +56,7 @@ class Standing:
     is_half: bool = False
     life: int = 0
     labelled: bool = True
+    given: Mapping[tuple[str, str], Given] = field(default_factory=dict)
     synced: Now | None = None
     overdue: frozenset[tuple[str, str]] = frozenset()
     seen: Counter[str] = field(default_factory=Counter)

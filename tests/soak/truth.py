@@ -1,13 +1,15 @@
 """The truth behind a reading: who uses what, and what that pod may use, in arithmetic of its own."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from tests.soak.claims import Given
 from tests.soak.cluster import REPLICAS, Box, Tenant
 from tests.soak.driver import Listed, TrueReading
 from tests.soak.kernel import Task, true_claim
 from watchdog.core.model import ContainerKind, Now, PlaceKind, Process
-from watchdog.core.policy import Policy, Rule, Step
+from watchdog.core.policy import Match, Policy, Rule, Step
 
 Key = tuple[str, str | None, str | None]  # pod UID, container, GPU
 
@@ -23,11 +25,25 @@ class TrueUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPart:
+    """The part of a claim that an account holds together with others: which it is, its bytes, and what it uses of it.
+
+    `beside` are the others that hold it.
+    """
+
+    key: tuple[str, str, str, int]
+    size: int
+    used: int
+    beside: "tuple[Fact, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
     """How one account truly stands. `allowed` is None where no declaration holds: such an account is left alone.
 
-    `used` counts what the driver reported in containers that count; `is_known` says that nothing was hidden. `shares`
-    is what each container declares for itself.
+    `used` counts what the driver reported in containers that count, and what others use of a claim that it shares with
+    them; `own` is without these. `is_known` says that nothing was hidden. `shares` is what each container declares for
+    itself, `joint` are those that hold a part of a claim together with others.
     """
 
     key: Key
@@ -39,6 +55,9 @@ class Fact:
     is_known: bool
     uses: tuple[TrueUse, ...]
     shares: Mapping[str, int]
+    own: int
+    joint: frozenset[str] = frozenset()
+    part: SharedPart | None = None
 
 
 def tenants_uses(
@@ -93,14 +112,15 @@ class Sight:
     """What the daemon can know of the node: the sizes of the cards that it sees, and whether these are all.
 
     `answer` says that every one of them answers, `hidden` that the driver counts another one, `lit` that no context can
-    be out of sight. `heirs` are the processes that have got the PID of a listed one, by pod, container ID, GPU and PID:
-    what they use is not known, and they count as contexts.
+    be out of sight. `given` is what is known of claims, by pod and name. `heirs` are the processes that have got the
+    PID of a listed one, by pod, container ID, GPU and PID: what they use is not known, and they count as contexts.
     """
 
     sizes: Mapping[str, int]
     answer: bool
     hidden: bool
     labelled: bool
+    given: Mapping[tuple[str, str], Given] = field(default_factory=dict)
     lit: bool = True
     overdue: frozenset[tuple[str, str]] = frozenset()
     heirs: frozenset[tuple[str, str, str, int]] = frozenset()
@@ -109,6 +129,13 @@ class Sight:
     def tells(self) -> bool:
         """Whether the size of a card is known whichever it is."""
         return not self.hidden and (self.answer or len(set(self.sizes.values())) == 1)
+
+    def claimed(self, tenant: Tenant) -> Given:
+        """What the claim of a pod gave it; UnknownError if that is not known, or if a card of it can't be seen."""
+        found = self.given.get((tenant.uid, tenant.claim))
+        if found is None or not found.cards <= self.sizes.keys():
+            raise UnknownError
+        return found
 
 
 class UnknownError(Exception):
@@ -119,36 +146,109 @@ def facts_of(
     uses: Mapping[str, list[TrueUse]], tenants: Mapping[str, Tenant], policy: Policy, sight: Sight, *, bright: bool
 ) -> dict[Key, Fact]:
     found: dict[Key, Fact] = {}
+    others: dict[Key, Fact] = {}  # without a rule
     for uid, tenant in tenants.items():
         rule = rule_for(tenant, policy)
-        if rule is None:
-            continue
         own = uses.get(uid, [])
-        if not own and not _has_any(tenant):
+        if (rule is None and not tenant.claim) or (not own and not _has_any(tenant, sight)):
             continue  # it neither uses GPU memory nor declares it
-        for key in _keys(tenant, rule, own):
-            found[key] = _fact(key, tenant, rule, own, policy, sight, bright=bright)
-    return found
+        for key in _keys(tenant, rule or _NO_RULE, own, sight):
+            fact = _fact(key, tenant, rule or _NO_RULE, own, policy, sight, bright=bright)
+            (found if rule is not None else others)[key] = replace(fact, part=_part(fact, tenants, sight))
+    return _with_others(found, others)
 
 
-def _has_any(tenant: Tenant) -> bool:
+_NO_RULE = Rule(name="", match=Match())
+
+
+def _has_any(tenant: Tenant, sight: Sight) -> bool:
+    if tenant.claim:
+        found = sight.given.get((tenant.uid, tenant.claim))
+        # A card that can't be seen may be none; one that can shows that the claim is about GPUs.
+        return found is not None and bool(found.cards) and any(box.declares is not None for box in tenant.boxes)
     return tenant.notes is not None or (tenant.kind != "note" and any(box.declares is not None for box in tenant.boxes))
 
 
-def _keys(tenant: Tenant, rule: Rule, uses: list[TrueUse]) -> list[Key]:
+def _keys(tenant: Tenant, rule: Rule, uses: list[TrueUse], sight: Sight) -> list[Key]:
     declaring = {box.name for box in tenant.boxes if tenant.kind != "note" and box.declares is not None}
     by_gpu = {box.name for box in tenant.boxes if tenant.kind == "gpu_mib" and (box.declares or 0) >= 0}
     by_gpu &= declaring
+    claimed: frozenset[str] = frozenset()
+    if tenant.claim:
+        claimed, by_gpu = _cards(tenant, sight), declaring if _cards(tenant, sight) else set()
     names: list[str | None] = [None]
     if rule.account == "container":
-        names = [*sorted({use.container for use in uses} | declaring)] or [None]
+        # A container that only holds a claim forms no account of its own before it uses anything.
+        names = [*sorted({use.container for use in uses} | (set() if tenant.claim else declaring))] or [None]
     keys: list[Key] = []
     for name in names:
         gpus: set[str | None] = {None}
         if name in by_gpu or (name is None and by_gpu):
-            gpus = {use.gpu for use in uses if name in (None, use.container)} or {None}
+            gpus = {*(use.gpu for use in uses if name in (None, use.container)), *claimed} or {None}
         keys += [(tenant.uid, name, gpu) for gpu in gpus]
     return keys
+
+
+def _cards(tenant: Tenant, sight: Sight) -> frozenset[str]:
+    """The cards on which the claim of a pod gave it an amount; none if that is not known."""
+    try:
+        found = sight.claimed(tenant)
+    except UnknownError:
+        return frozenset()
+    return found.cards if found.gives_amounts else frozenset()
+
+
+def _part(fact: Fact, tenants: Mapping[str, Tenant], sight: Sight) -> SharedPart | None:
+    """What an account holds of a claim together with others; a claim has one part on each card here."""
+    tenant, (_, name, gpu) = fact.tenant, fact.key
+    if gpu is None or fact.allowed is None or gpu not in _cards(tenant, sight):
+        return None
+    others = [one for one in tenants.values() if one.claim == tenant.claim and one.namespace == tenant.namespace]
+    holders = [box.name for box in tenant.boxes if box.declares is not None]
+    if name not in (None, *holders) or not (len(others) > 1 or (name is not None and len(holders) > 1)):
+        return None
+    given = sight.claimed(tenant)
+    size = given.size_on(gpu, sight.sizes) or 0
+    used = max(0, size - (fact.allowed - fact.own))
+    return SharedPart(key=(tenant.namespace, tenant.claim, gpu, given.number), size=size, used=used)
+
+
+def _with_others(found: Mapping[Key, Fact], without_rule: Mapping[Key, Fact]) -> dict[Key, Fact]:
+    """The accounts with what others use of the parts of claims that they share."""
+    members: defaultdict[object, list[Fact]] = defaultdict(list)
+    for fact in (*found.values(), *without_rule.values()):
+        if fact.part is not None:
+            members[fact.part.key].append(fact)
+
+    def joined(fact: Fact) -> Fact:
+        if fact.part is None:
+            return fact
+        beside = tuple(each for each in members[fact.part.key] if each.key != fact.key)
+        more = sum(each.part.used for each in beside if each.part is not None) if fact.part.used else 0
+        is_known = fact.is_known and (not fact.part.used or all(each.is_known for each in beside))
+        return replace(fact, used=fact.own + more, is_known=is_known, part=replace(fact.part, beside=beside))
+
+    return {key: joined(fact) for key, fact in found.items()}
+
+
+def comes_first(fact: Fact, policy: Policy, now: Now, *, surely: bool) -> bool:
+    """Whether it is the one of those on its part of a claim that is acted on; `surely`: whoever else counts, or not."""
+    part = fact.part
+    if part is None or not part.used:
+        return False
+    users = 1 + sum(each.part.used > 0 for each in part.beside if each.part is not None)
+    if part.used * users <= part.size:
+        return False
+    above = [each for each in part.beside if each.part is not None and each.part.used >= part.used]
+    if surely:
+        return not above
+    ready = (each for each in above if each.part is not None and each.part.used > part.used)
+    return not any(
+        any(step.do != "warn" for step in each.rule.steps)
+        and each.rule.mode != "observe"
+        and not any(protected(each.tenant, policy, now, ago_s) for ago_s in (0.0, 5.0))
+        for each in ready
+    )
 
 
 def _fact(
@@ -166,6 +266,14 @@ def _fact(
     is_open = False
     for phase in phases(tenant) if any(not use.container for use in uses) else [current(tenant)]:
         try:
+            claimed = _claimed(tenant, name, gpu, phase, sight)
+            if claimed is not None:
+                shares, whole = claimed
+                # Nobody else is on a whole device.
+                is_shared = shares or not whole
+                more = shares * allowance.percent // 1 + allowance.per_context * contexts if is_shared else 0
+                found.append((shares + whole + more, shares + whole))
+                continue
             declared, is_default = _declared(tenant, rule, name, phase, uses, sight)
         except UnknownError:
             is_open = True
@@ -176,17 +284,41 @@ def _fact(
             more = 0 if is_forbidden else declared * allowance.percent // 1 + allowance.per_context * contexts
             found.append((declared + more, declared))
     allowed, declared = max(found, default=(None, None)) if not is_open else (None, None)
+    used = sum(use.used or 0 for use in own if use not in late)
     return Fact(
         key=key,
         tenant=tenant,
         rule=rule,
         declared=declared,
         allowed=allowed,
-        used=sum(use.used or 0 for use in own if use not in late),
+        used=used,
         is_known=bright and not late,
         uses=own,
-        shares=_shares(tenant, uses, sight),
+        shares=_shares(tenant, uses, sight, gpu),
+        own=used,
+        joint=_joint(tenant, gpu, sight),
     )
+
+
+def _claimed(
+    tenant: Tenant, name: str | None, gpu: str | None, phase: list[Box], sight: Sight
+) -> tuple[int, int] | None:
+    """The bytes of shares and of whole devices that an account holds by its claim; None: its claim gives no amount."""
+    boxes = phase if name is None else [box for box in tenant.boxes if box.name == name]
+    if name == "" or not tenant.claim or all(box.declares is None for box in boxes):
+        return None
+    given = sight.claimed(tenant)
+    if not given.gives_amounts:
+        return None
+    own = [(card, size) for card, size in given.parts if gpu in (None, card)]
+    return sum(size or 0 for _, size in own), sum(sight.sizes[card] for card, size in own if size is None)
+
+
+def _joint(tenant: Tenant, gpu: str | None, sight: Sight) -> frozenset[str]:
+    """The containers that hold a part of a claim on a card, of which there are several, or which may be shared."""
+    if not tenant.claim or gpu not in _cards(tenant, sight):
+        return frozenset()
+    return frozenset(box.name for box in tenant.boxes if box.declares is not None)
 
 
 def _heirs(key: Key, tenant: Tenant, sight: Sight) -> set[tuple[int, str]]:
@@ -199,9 +331,13 @@ def _heirs(key: Key, tenant: Tenant, sight: Sight) -> set[tuple[int, str]]:
     }
 
 
-def _shares(tenant: Tenant, uses: list[TrueUse], sight: Sight) -> dict[str, int]:
+def _shares(tenant: Tenant, uses: list[TrueUse], sight: Sight, gpu: str | None) -> dict[str, int]:
     """What each container declares for itself; more than any pod has, where that can't be determined."""
     found: dict[str, int] = {}
+    if tenant.claim:
+        given = sight.given.get((tenant.uid, tenant.claim))
+        size = given.size_on(gpu, sight.sizes) if given is not None and _cards(tenant, sight) else None
+        return {box.name: size for box in tenant.boxes if box.declares is not None and size is not None}
     for box in tenant.boxes:
         if tenant.kind != "note" and box.declares is not None and box.declares >= 0:
             try:
@@ -233,7 +369,7 @@ def _declared(
     """What an account declares in a phase, in bytes, and whether that is a default; None: nothing that holds."""
     if name == "":
         return None, False
-    if tenant.kind == "note":
+    if tenant.kind in ("note", "claim"):  # without an amount by a claim, nothing else is declared
         # One amount for the pod can't be split among its containers.
         is_split = name is not None and [box.name for box in phase] != [name]
         noted = None if is_split else _noted(tenant, sight)
@@ -324,16 +460,26 @@ WATCHDOG = "pod-watchdog"  # the UID of the daemon's own pod
 
 
 def victims(fact: Fact) -> list[str]:
-    """The containers that a kill may hit, the one farthest above its own declaration first."""
+    """The containers that a kill may hit, the one farthest above its own declaration first.
+
+    Of those that hold a claim together none need be above it.
+    """
     if fact.key[1] is not None:
         return [fact.key[1]]
     found: list[tuple[int, int, str]] = []
+    joint: list[tuple[int, int, str]] = []
     for name in {use.container for use in fact.uses if use.container}:
         used = sum(use.used or 0 for use in fact.uses if use.container == name)
         own = fact.shares.get(name, 0)
         if used > own:
             found.append((own - used, -used, name))
-    return [name for _, _, name in sorted(found)]
+        elif used and name in fact.joint and _holds_jointly(fact):
+            joint.append((0, -used, name))
+    return [name for _, _, name in sorted(found or joint)]
+
+
+def _holds_jointly(fact: Fact) -> bool:
+    return len(fact.joint) > 1 or fact.part is not None
 
 
 def true_to_claim(task: Task) -> bool:

@@ -367,6 +367,11 @@ def _assess_missing(key: AccountKey, others: list[Assessment]) -> Assessment:
         used_at_least=used_at_least,
         declared=None,
         allowed=None,
+        # What others use of a claim is compared with what it holds there, and it holds nothing.
+        shared=(),
+        beside=0,
+        is_beside_known=True,
+        behind_pod="",
         verdict=Verdict.UNDECLARED,
         uses=uses,
         short=frozenset[str]().union(*(other.short for other in others)) & {use.gpu for use in uses},

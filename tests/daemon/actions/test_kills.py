@@ -22,7 +22,7 @@ from tests.daemon.rig import (
 )
 from tests.worlds import Gi, at, container, container_id, planned, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.assessment import Assessment, Attribution
-from watchdog.core.model import Pod, ProcessKey
+from watchdog.core.model import Claim, ClaimedDevice, Pod, ProcessKey
 from watchdog.core.plan import Moment, Objection, Outcome, PlanEntry, Result
 from watchdog.core.policy import Step
 from watchdog.daemon.actions.action import reaction_s
@@ -256,6 +256,32 @@ def test_a_process_that_has_given_its_memory_back_is_spared(group: Group, *, is_
         world.look(second)
         world.wake(second)
     assert (world.results(), main.poll()) == (["gone"], None)
+
+
+@pytest.mark.parametrize("is_enough", [True, False])
+def test_a_process_is_spared_by_what_all_on_its_claim_use(group: Group, *, is_enough: bool) -> None:
+    """Points 22 and 42: alone each was within the claim all the time; together they are once the other one gives back.
+
+    Until then the process that uses the most gets SIGKILL, as any other that is over its limit.
+    """
+    main, beside = group.start(STUBBORN), group.start(STUBBORN)
+    share = ClaimedDevice(request="gpu", name="gpu-0", uuid="GPU-0", memory=4 * Gi, is_shared=True, share="1")
+    claims = {"gpu": Claim(name="team", devices=(share,), unknown="", shared_with=("ns/other",))}
+    using = {uid: replace(container(of=uid), claims=("gpu",)) for uid in "ab"}
+    tenants = tuple(pod(uid, using[uid], claims=claims) for uid in "ab")
+    under = policy(rule(step(scope="process", grace_s=10.0)), schemes=("dra",))
+    world = World(policy=under, pods=tenants, group=group)
+    world.used = {main.pid: 3 * Gi, beside.pid: 2 * Gi}
+    world.processes = tuple(process(p.pid, f"{uid}/main", key=group.key(p)) for p, uid in ((main, "a"), (beside, "b")))
+    world.look(0)
+    if is_enough:
+        world.used = {main.pid: 3 * Gi, beside.pid: Gi}
+    for second in (1, 2, 4, 11):
+        world.look(second)
+        world.wake(second)
+    assert is_enough or main.wait(5) == -signal.SIGKILL
+    assert world.results() == (["gone"] if is_enough else [])
+    assert beside.poll() is None
 
 
 def test_many_processes_do_not_age_the_last_look(slow_group: SlowGroup) -> None:

@@ -132,10 +132,14 @@ class RealPods:
         return self._plane.kubectl("logs", "-n", namespace, name).stdout.splitlines()
 
     def untouched(self, of: str, namespace: str, name: str) -> bool:
-        """Whether a container has run from its start on, also some seconds after its neighbour ended."""
+        """Whether a container has run from its start on, also some seconds after its neighbour ended; else it prints."""
         time.sleep(3)
-        status = status_of(self.get(of, namespace) or {"status": {}}, name)
-        return status.get("restartCount") == 0 and "running" in status["state"]
+        found = self.get(of, namespace)
+        status = status_of(found or {"status": {}}, name)
+        if status.get("restartCount") == 0 and "running" in status["state"]:
+            return True
+        print(f"container {name} of {namespace}/{of}: {found and found['status']}")
+        return False
 
     def processes(self, of: Object) -> dict[int, str]:
         """The processes of a pod, the sandbox's too: the host's PID and the cgroup."""

@@ -280,13 +280,14 @@ class Kills:
 
     def on_reading(self, reading: ActionReading) -> None:
         """Process a reading: end the kills whose memory is free, and spare single processes if SIGTERM was enough."""
-        used = {assessment.account: assessment.used for assessment in reading.assessments} if self._under_way else {}
+        assessments = reading.assessments if self._under_way else ()
+        used = {each.account: each.compared for each in assessments if each.is_compared_known}
         for key, kill in list(self._under_way.items()):
             kill.see(self._clearances)
             outcome = kill.on_reading(reading.still_listed, reading.now)
             self._end(key, outcome)
             if outcome is None and kill.may_be_called_off and kill.entry.effective_step.scope == "process":
-                used_now = used.get(key)
+                used_now = used.get(key)  # what others use of its claim included
                 # Only fully known use shows that it is enough; other scopes are completed regardless of use.
                 if used_now is not None and used_now <= kill.entry.threshold_bytes:
                     kill.spare(reading.now)
