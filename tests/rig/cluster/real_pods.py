@@ -132,7 +132,7 @@ class RealPods:
         return self._plane.kubectl("logs", "-n", namespace, name).stdout.splitlines()
 
     def untouched(self, of: str, namespace: str, name: str) -> bool:
-        """Whether a container has run from its start on, also some seconds after its neighbour ended; else it prints."""
+        """Whether a container has run from its start on, also seconds after its neighbour ended; else it prints."""
         time.sleep(3)
         found = self.get(of, namespace)
         status = status_of(found or {"status": {}}, name)
