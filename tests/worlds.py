@@ -14,6 +14,7 @@ from watchdog.core.eviction import why_spared_by_state
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import (
     Claim,
+    ClaimedDevice,
     Container,
     ContainerKind,
     Gpu,
@@ -85,6 +86,14 @@ def pod(uid: str = "a", *containers: Container, namespace: str = "ns", **more: o
     named = containers or (container(of=uid),)
     made = Pod(namespace=namespace, name=f"pod-{uid}", uid=uid, containers=named, claims=claims)
     return replace(made, **more)  # type: ignore[arg-type]
+
+
+def claimant(uid: str, *others: str, size: int | None = 4 * Gi) -> Pod:
+    """A pod that has a share of this size (None: all of it) of card 0 by the claim `team`, as have these others."""
+    share = "share-1" if size is not None else ""
+    given = ClaimedDevice(request="gpu", name="gpu-0", uuid="GPU-0", memory=size, is_shared=bool(share), share=share)
+    claim = Claim(name="team", devices=(given,), unknown="", shared_with=others)
+    return pod(uid, replace(container("main", of=uid), claims=("gpu",)), claims={"gpu": claim})
 
 
 def gpu(number: int = 0, total: int = 80 * Gi, **more: object) -> Gpu:

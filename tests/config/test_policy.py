@@ -18,6 +18,7 @@ from watchdog.core.policy import (
     NO_ALLOWANCE,
     Allowance,
     Capacity,
+    Claims,
     Declaration,
     Draining,
     Events,
@@ -105,6 +106,7 @@ def test_every_key_is_compiled() -> None:
     assert policy.pulse == Pulse(every_s=0.1, rise=32 * Mi, looks=Window(count=30, per_s=120.0))
     assert policy.mps == Draining(control="/usr/bin/nvidia-cuda-mps-control", pipe=("/run/mps/pipe",), timeout_s=2.0)
     assert policy.maintenance == Maintenance(alert_after_s=7200.0)
+    assert policy.claims == Claims(count_shares=True)
     assert policy.capacity == Capacity(resource="example.com/gpu-memory", amount=40 * Gi, reserve=Gi, unit=Mi)
     assert policy.events == Events(observe=True, contact="GPU team")
 

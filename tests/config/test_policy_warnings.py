@@ -79,6 +79,10 @@ ADVERTISED: Final = f'{SOURCE}[capacity]\nresource = "veriff.com/gpu-memory"\n'
             KILLING.replace('"kube-system"', '"gpu-*"'),
             'protect.priority_namespaces: with "gpu-*" tenants there protect',
         ),
+        (
+            'schemes = ["veriff"]\n[claims]\ncount_shares = true\n',
+            'claims.count_shares: applies only with the scheme "dra"',
+        ),
         ("[pressure]\n", "pressure: applies only to steps with under_pressure = true, and there is none"),
         (f'{SOURCE}{RULE}mode = "enforce"\n', "rule[0].mode: is enforce, but the policy observes, so the rule only"),
         (f'mode = "enforce"\n{KILLING}', "there are no [brakes]: the number of kills and evictions"),

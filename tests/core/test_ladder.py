@@ -35,6 +35,7 @@ from watchdog.core.policy import (
     Allowance,
     Brakes,
     Capacity,
+    Claims,
     Declaration,
     Do,
     Draining,
@@ -206,6 +207,9 @@ def test_a_failed_step_holds_up_no_later_step() -> None:
         ({"allowance": Allowance()}, False),
         ({"pressure": Pressure(free_below=Fraction(1, 2))}, False),
         ({"declarations": (VERIFF, replace(VERIFF, resource="other"))}, False),
+        ({"schemes": ("veriff",)}, True),
+        ({"schemes": ("veriff", "dra")}, False),
+        ({"claims": Claims(count_shares=True)}, False),
     ],
     ids=lambda value: "-".join(value) or "nothing" if isinstance(value, dict) else "",
 )
@@ -223,7 +227,7 @@ def test_every_part_of_a_policy_is_known_to_a_reload() -> None:
     assert {each.name for each in fields(Policy)} == {
         *("sha256", "source", "warnings", "brakes", "protect", "events", "journal", "capacity"),
         *("safety", "stale_after_s", "release_timeout_s", "pulse", "mps", "maintenance", "schemes"),
-        *("mode", "interval_s", "declarations", "allowance", "rules", "pressure", "version"),
+        *("mode", "interval_s", "declarations", "allowance", "rules", "pressure", "version", "claims"),
     }
 
 

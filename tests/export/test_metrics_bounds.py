@@ -71,6 +71,7 @@ def test_each_family_has_the_series_that_its_unit_gives_it() -> None:
         Per.PLACE: PODS * 2 * 3,
         Per.POD: PODS,
         Per.ACCOUNT: PODS,
+        Per.SHARING: 0,
         Per.UNJUDGED: 0,
         Per.HELD: 0,
         Per.ACTION: len({do for _, do in ways}),

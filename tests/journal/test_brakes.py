@@ -218,7 +218,8 @@ def test_a_journal_of_the_first_version_is_upgraded(path: Path) -> None:
     with closing(Journal.open(path, LIMITS, "n1")) as first:
         first.intend(entry(), KEYS, at(0))
     tables = {name for (name,) in sql(path, "SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    added = (f"DROP TABLE {table}" for table in tables - {"occurrence", "action", "sqlite_sequence"})
-    sql(path, *added, "ALTER TABLE occurrence DROP COLUMN account", "PRAGMA user_version = 1")
+    added = [f"DROP TABLE {table}" for table in tables - {"occurrence", "action", "sqlite_sequence"}]
+    added += ["ALTER TABLE occurrence DROP COLUMN account", "ALTER TABLE occurrence DROP COLUMN used_beside"]
+    sql(path, *added, "PRAGMA user_version = 1")
     assert [(row.pod, row.account) for row in history(path, None, 0.0)] == [("trainer", None)]  # read as it is
     assert reread(path, at(1)) == BrakeMemory()

@@ -71,6 +71,7 @@ class Case:
     # What its accounts declare by card; None: none is formed.
     declared: Mapping[str, int] | None
     verdict: str = "within"
+    policy: str = ""
     uses: str = "gpu"
     slices: tuple[dict[str, Any], ...] = SLICES
     gpus: tuple[Gpu, ...] = GPUS
@@ -78,6 +79,9 @@ class Case:
 
 
 MIG: Final = device("mig-0", "MIG-0", "40192Mi", parentUUID="GPU-0", profile="3g.40gb")
+COUNTED: Final = "[claims]\ncount_shares = true\n"
+SHARE: Final = result(consumedCapacity={"memory": "0", "shares": "1"}, shared=True)
+SHARES: Final = (resource_slice({**device(), "capacity": {"memory": {"value": "81559Mi"}, "shares": {"value": "4"}}}),)
 DYNAMIC: Final = device("mig-0", None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")
 CASES: Final[dict[str, Case]] = {
     "a whole card": Case(given=(result(),), declared={"GPU-0": CARD}),
@@ -99,6 +103,24 @@ CASES: Final[dict[str, Case]] = {
         given=(result(memory="4Gi", request="gpu/small"),), uses="gpu/gpu", declared={"GPU-0": 4 * Gi}
     ),
     "a shared card without an amount": Case(given=(result(memory="0"),), declared={}, verdict="undeclared"),
+    "one of four shares, where shares count": Case(
+        given=(SHARE,), slices=SHARES, policy=COUNTED, declared={"GPU-0": CARD // 4}
+    ),
+    "one of four shares, where shares do not count": Case(
+        given=(SHARE,), slices=SHARES, declared={}, verdict="undeclared"
+    ),
+    "two of four shares and an amount": Case(
+        given=(result(consumedCapacity={"memory": "6Gi", "shares": "2"}, shared=True),),
+        slices=SHARES,
+        policy=COUNTED,
+        declared={"GPU-0": 6 * Gi},
+    ),
+    "a share of a card of which no slice says how many it has": Case(
+        given=(SHARE,), policy=COUNTED, declared=None, verdict="unknown"
+    ),
+    "a share without a number, where shares count": Case(
+        given=(result(memory="0"),), policy=COUNTED, declared={}, verdict="undeclared"
+    ),
     "a negative amount": Case(given=(result(memory="-5"),), declared={}, verdict="undeclared"),
     "a shared card without a capacity": Case(given=(result(shared=True),), declared={}, verdict="undeclared"),
     "a request that the claim has not": Case(given=(result(),), uses="gpu/other", declared={}, verdict="undeclared"),
@@ -163,9 +185,8 @@ def test_what_each_allocation_gives(case: Case) -> None:
     """Point 42: the allocation counts, by NVML's UUID; never what was asked for, nor the size that a slice has."""
     raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": [case.uses]})
     pods = read(listed(raw), listed(claim("c", *case.given)), listed(*case.slices))
-    found = accounts(
-        pods, {("a/main", 1): 1} if case.declared is None or not case.declared else {}, gpus=case.gpus, **case.more
-    )
+    used = {("a/main", 1): 1} if case.declared is None or not case.declared else {}
+    found = accounts(pods, used, RULE + case.policy, gpus=case.gpus, **case.more)
     assert {each.verdict.value for each in found} == {case.verdict}
     declared = {each.account.gpu or "": each.declared for each in found if each.declared is not None}
     assert declared == (case.declared or {})

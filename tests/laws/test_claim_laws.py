@@ -166,8 +166,8 @@ def _any_device(device: ClaimedDevice, cards: amount.Cards) -> tuple[tuple[str, 
 _part: Final = claims._part
 
 
-def _whole_without_amount(device: ClaimedDevice, key: claims.PartKey, cards: amount.Cards) -> Any:
-    return _part(replace(device, is_shared=False), key, cards)
+def _whole_without_amount(device: ClaimedDevice, *rest: Any, **more: Any) -> Any:
+    return _part(replace(device, is_shared=False), *rest, **more)
 
 
 def _known(pod: Pod, *rest: Any) -> Any:

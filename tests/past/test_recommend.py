@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.past import runs
 from tests.past.life import Life, State, holding, tenant
 from tests.past.runs import P, cycles, recently
-from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, owner, pod, policy
+from tests.worlds import VERIFF, Gi, Mi, at, claimant, container, gpu, owner, pod, policy
 from watchdog.cli.recommend import used
 from watchdog.core.model import Pod
 from watchdog.core.policy import Allowance, Declaration, Policy
@@ -93,6 +93,44 @@ def test_the_use_of_a_container_is_that_of_all_its_gpus(path: Path) -> None:
     assert (advice.fit, suggested(advice)) == (Fit.TOO_MUCH, ("nvidia.com/gpumem", "2304"))
     assert advice.suggestion is not None
     assert advice.suggestion.per_gpu
+
+
+BY_CLAIM = replace(PLAIN, schemes=("dra",))
+
+
+@pytest.mark.parametrize(
+    ("gib", "size", "fit", "expected"),
+    [
+        (5, 4 * Gi, Fit.TOO_LITTLE, ("capacity.requests.memory", "5632Mi")),
+        (3, 4 * Gi, Fit.FITS, None),
+        (1, 4 * Gi, Fit.TOO_MUCH, ("capacity.requests.memory", "1280Mi")),
+        (5, None, Fit.WHOLE, None),
+    ],
+)
+def test_a_claim_is_recommended_by_what_its_pod_used(
+    path: Path, gib: float, size: int | None, fit: Fit, expected: tuple[str, str] | None
+) -> None:
+    """Point 42: a share of a card has a number that can be changed, in the claim; a whole card has none."""
+    state = using(gib, claimant("a", size=size))
+    Life(path, replace(BY_CLAIM, interval_s=60.0)).run(cycles((HOURS, state), every=60))
+    usage, advice = only(known(path, BY_CLAIM))
+    assert (advice.fit, suggested(advice), usage.last.declared_by) == (fit, expected, "claim team/gpu")
+    if fit is Fit.TOO_MUCH:
+        assert advice.reason == "declares 4Gi, 3.2 times what is needed, by claim team/gpu"
+
+
+def test_a_claim_that_pods_share_is_for_all_of_them(path: Path) -> None:
+    """Point 42: what is recommended suffices for what they used together."""
+    pods = claimant("a", "ns/pod-b"), claimant("b", "ns/pod-a")
+    state = State(used=holding(3, "a") | holding(2, "b"), pods=pods)
+    Life(path, BY_CLAIM).run(cycles((100, state)))
+    found = known(path, BY_CLAIM)
+    assert {workload.name: suggested(advice) for workload, (_, advice) in found.items()} == {
+        "pod-a": ("capacity.requests.memory", "5632Mi"),
+        "pod-b": ("capacity.requests.memory", "5632Mi"),
+    }
+    (_, advice), *_ = found.values()
+    assert "by claim team/gpu, which ns/pod-b has too: what they use together counts" in advice.reason
 
 
 def test_unknown_is_never_nothing(path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.past import runs
 from tests.past.histories import History, histories, policies
 from tests.past.life import Life, State, actions_of, holding, replayed, tenant
 from tests.past.runs import HIGH, KILL, LOW, P, cycles, recently
-from tests.worlds import NODE, Gi, Mi, at, container, container_id, gpu, owner, pod, policy, rule, step
+from tests.worlds import NODE, Gi, Mi, at, claimant, container, container_id, gpu, owner, pod, policy, rule, step
 from watchdog.cli.client import inside
 from watchdog.cli.replay import ReplayReport, replay_text
 from watchdog.cli.tables import UNCUT
@@ -122,6 +122,20 @@ def test_when_the_first_action_is_let_through(
     result = replayed(path, by)
     assert result.cycles < 40
     assert result.seen_s == sum(min(then - at_s, 1.0) for life in lives for (at_s, _), (then, _) in pairwise(life))
+
+
+def test_pods_on_one_claim_are_replayed_together(path: Path) -> None:
+    """Point 42: of two that are above it only together the daemon ended one, and so does a replay."""
+    by = replace(P, schemes=("dra",))
+    pods = claimant("a", "ns/pod-b"), claimant("b", "ns/pod-a")
+    above = State(used=holding(3, "a") | holding(2, "b"), pods=pods)
+    below = replace(above, used=holding(1, "a") | holding(2, "b"))
+    life = Life(path, by).run(cycles((20, below), (40, above), (50, below)))
+    assert [(each[0] - at(0).wall_s, each[1]) for each in life.actions] == [(30, "a")]
+    result = replayed(path, by)
+    assert actions_of(result) == life.actions
+    killed = [each.entry.assessment for each in result.findings if each.at is not None and each.entry.do.enforces]
+    assert [(each.used, each.beside) for each in killed] == [(3 * Gi, 2 * Gi)]
 
 
 def test_moments_are_rounded_and_nothing_is_lost_by_that(path: Path) -> None:

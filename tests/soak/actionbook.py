@@ -1,6 +1,7 @@
 """Actions of the oracle: who was acted on, and whether that has truly ended."""
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,6 +60,7 @@ class ActionBook:
         self._timers = timers
         self.open: dict[int, TrackedAction] = {}
         self._lingering: dict[int, TrackedAction] = {}  # truly ended, and the daemon does not know that yet
+        self._released: dict[int, TrackedAction] = {}  # by the daemon; on a full disk the journal does not have that
         self.closed_s: dict[str, float] = {}
         self._seen_alive: set[tuple[str, ProcessKey]] = set()
         self._last: TrueReading | None = None
@@ -71,10 +73,19 @@ class ActionBook:
         for action in self.open.values():
             action.ends_s = now.boottime_s + self._standing.policy.release_timeout_s
 
+    def journal_opens(self, unfinished: AbstractSet[int], now: Now) -> None:
+        """The daemon waits once more for what it finds unfinished in the journal."""
+        again = {number: action for number, action in self._released.items() if number in unfinished}
+        for number, action in again.items():
+            action.ends_s = now.boottime_s + self._standing.policy.release_timeout_s
+            self.open[number] = action
+        self._released.clear()
+
     def forget(self) -> None:
         """The journal was lost while no daemon ran: what is in progress is no longer known."""
         self.open.clear()
         self._lingering.clear()
+        self._released.clear()
 
     def saw(self, uses: Iterable[TrueUse], truth: TrueReading) -> None:
         """What the daemon has seen alive, and on which card."""
@@ -204,4 +215,5 @@ class ActionBook:
         elif is_early and self._last is not None:
             self._demand_unlisted(action, self._last)
         self._standing.seen["not released"] += now.boottime_s >= action.ends_s
+        self._released[number] = action
         self._forget(number)

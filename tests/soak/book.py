@@ -93,11 +93,13 @@ class Book:
         self._intended.clear()
         self._withdrawn.clear()
 
-    def journal_opens(self, now: Now, counted: set[int]) -> None:
+    def journal_opens(self, now: Now, counted: set[int], unfinished: set[int]) -> None:
         """The daemon learns what earlier ones left; a breaker that turned while the disk was full may not be in it.
 
-        What was on disk, and not withdrawn there, counts for the new daemon as if it had begun.
+        What was on disk, and not withdrawn there, counts for the new daemon as if it had begun; what is `unfinished`
+        there, it waits for.
         """
+        self.actions.journal_opens(unfinished, now)
         for number, action in {**self._withdrawn, **self._intended}.items():
             if number in counted:
                 self.brakes.begun.append(Begun(action.owner, action.dated, action.dated.boottime_s))

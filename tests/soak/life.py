@@ -177,7 +177,8 @@ class Life:
             loss, self._world.loss = self._world.loss, ""
             if loss:
                 self._book.forget(now, lost=loss != BOTH or found.brakes.lost_s is not None)
-            self._book.journal_opens(now, counted(self._world.journal))
+            unfinished = {each.number for each in found.unfinished}
+            self._book.journal_opens(now, counted(self._world.journal), unfinished)
         else:
             self._book.brakes.reads(now)
         self._kept = journal.kept

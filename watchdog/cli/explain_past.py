@@ -27,7 +27,8 @@ _DECIDED: Final = frozenset(
     {ChangeKind.WARNED, ChangeKind.WOULD_ACT, ChangeKind.WITHHELD, ChangeKind.MISDECLARED, INTENDED}
 )
 _ACCOUNT: Final = (
-    *("namespace", "pod", "uid", "container", "gpu", "used", "used_at_least", "declared", "declared_by", "allowed"),
+    *("namespace", "pod", "uid", "container", "gpu", "used", "used_at_least", "used_beside"),
+    *("declared", "declared_by", "allowed"),
     *("rule", "threshold", "at"),
 )
 _NOTHING_DONE: Final = frozenset({Result.OBSERVED, Result.WITHDRAWN})

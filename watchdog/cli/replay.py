@@ -125,6 +125,7 @@ def _document(finding: ReplayedAction, policy: Policy) -> dict[str, Any]:
         "threshold": threshold_text(entry),
         "used": assessment.used,
         "used_at_least": assessment.used_at_least,
+        "used_beside": assessment.beside or None,
         "allowed": assessment.allowed,
         "declared": assessment.declared,
         "declared_by": assessment.declared_by,

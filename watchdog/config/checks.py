@@ -276,6 +276,14 @@ def _warn_of_capacity(capacity: Capacity, declarations: Sequence[Declaration]) -
         yield Mistake(("capacity", "resource"), what)
 
 
+def _warn_without_claims(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]:
+    if document.get("schemes"):
+        what = 'lacks "dra", which is in "*": pods that get their cards by ResourceClaims are left alone'
+        yield Mistake(("schemes",), what)
+    if policy.claims.count_shares:
+        yield Mistake(("claims", "count_shares"), 'applies only with the scheme "dra"')
+
+
 def _warn_of_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]:
     if not policy.rules:
         yield Mistake((), "there is no [[rule]]: every pod is measured and left alone")
@@ -283,9 +291,8 @@ def _warn_of_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake
         yield Mistake(
             (), "there is no [[declaration]], no scheme and no default: every pod is undeclared and left alone"
         )
-    if document.get("schemes") and not policy.reads_claims:
-        what = 'lacks "dra", which is in "*": pods that get their cards by ResourceClaims are left alone'
-        yield Mistake(("schemes",), what)
+    if not policy.reads_claims:
+        yield from _warn_without_claims(policy, document)
     if policy.stale_after_s < policy.interval_s:
         yield Mistake(("stale_after",), "is shorter than interval: enforcement may always be withheld")
     elif policy.stale_after_s < _LIFE_SIGNS_S:

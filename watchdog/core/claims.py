@@ -12,6 +12,7 @@ from typing import Final
 from watchdog.core.amount import Cards
 from watchdog.core.assessment import AccountKey, Assessment, SharedPart, Verdict
 from watchdog.core.model import Claim, ClaimedDevice, Container, Pod
+from watchdog.core.policy import Policy
 from watchdog.core.units import LARGEST, brief
 
 _LONGEST_SOURCE: Final = 600
@@ -60,8 +61,10 @@ class Claimed:
         return bool(self.unknown) or any(part.size is not None for part in self.parts)
 
 
-def claimed_by(pod: Pod, container: Container, cards: Cards) -> Claimed | None:
-    """What a container holds by claims; None if that is no GPU that the driver knows."""
+def claimed_by(pod: Pod, container: Container, cards: Cards, policy: Policy) -> Claimed | None:
+    """What a container holds by claims; None if that is no GPU that the driver knows, or if claims are not read."""
+    if not policy.reads_claims:
+        return None
     sources: dict[str, None] = {}
     parts: list[Part] = []
     for used in container.claims:
@@ -75,7 +78,8 @@ def claimed_by(pod: Pod, container: Container, cards: Cards) -> Claimed | None:
         for number, device in enumerate(claim.devices):
             if request and device.request.partition("/")[0] != request:
                 continue
-            found = _part(device, (claim.name, device.name, f"{number} {device.share}"), cards)
+            key = claim.name, device.name, f"{number} {device.share}"
+            found = _part(device, key, cards, count_shares=policy.claims.count_shares)
             if isinstance(found, str):
                 gave_gpu = not device.is_listed or _gpus(device, cards)[1]
                 return Claimed(source=_source(claim.name, device), unknown=found, gave_gpu=gave_gpu)
@@ -90,7 +94,7 @@ def _source(claim: str, device: ClaimedDevice) -> str:
     return f"claim {brief(claim)}/{brief(device.request)}"
 
 
-def _part(device: ClaimedDevice, key: PartKey, cards: Cards) -> Part | str | None:
+def _part(device: ClaimedDevice, key: PartKey, cards: Cards, *, count_shares: bool) -> Part | str | None:
     """The part that a device is; None if it is no GPU of the driver's; why it is not known, as a clause."""
     gpus, is_gpu = _gpus(device, cards)
     if is_gpu and not gpus and any(gpu.parent == device.parent for gpu in cards.gpus):
@@ -100,7 +104,7 @@ def _part(device: ClaimedDevice, key: PartKey, cards: Cards) -> Part | str | Non
         is_other = cards.complete or (device.uuid is None and device.parent is None)
         return None if is_other else f"{device.name} may be a card that can't be seen: {cards.why}"
     if device.memory or device.is_shared:
-        return Part(key=key, gpus=gpus, size=min(device.memory, LARGEST) if device.memory else None)
+        return _share(device, key, gpus, cards, count_shares=count_shares)
     if not device.is_listed:
         return f"the ResourceSlices of this node do not list {device.name}, which is all its own"
     sizes = [cards.size(gpu) for gpu in gpus] or [device.size]
@@ -108,6 +112,21 @@ def _part(device: ClaimedDevice, key: PartKey, cards: Cards) -> Part | str | Non
     if len(known) < len(sizes):
         return f"the size of {device.name} is not known"
     return Part(key=key, gpus=gpus, size=min(known), is_whole=True)
+
+
+def _share(
+    device: ClaimedDevice, key: PartKey, gpus: tuple[str, ...], cards: Cards, *, count_shares: bool
+) -> Part | str:
+    """The part that a share is: by its amount, by the number of its shares, or without either."""
+    if device.memory or not (count_shares and device.shares):
+        return Part(key=key, gpus=gpus, size=min(device.memory, LARGEST) if device.memory else None)
+    if not device.shares_in_all:
+        return f"the ResourceSlices of this node do not say how many shares {device.name} has"
+    sizes = [size for size in (cards.size(gpu) for gpu in gpus) if size is not None]
+    if not sizes or len(sizes) < len(gpus):
+        return f"the size of {device.name} is not known"
+    number = min(device.shares, device.shares_in_all)
+    return Part(key=key, gpus=gpus, size=-(-min(sizes) * number // device.shares_in_all))
 
 
 def _gpus(device: ClaimedDevice, cards: Cards) -> tuple[tuple[str, ...], bool]:

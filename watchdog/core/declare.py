@@ -264,7 +264,7 @@ class _Reader:
         """What each container declares, in any phase, with its position in the policy."""
         by_container: dict[str, tuple[int, Amount]] = {}
         for container in self.pod.containers:
-            claimed = claimed_by(self.pod, container, self.cards) if self.policy.reads_claims else None
+            claimed = claimed_by(self.pod, container, self.cards, self.policy)
             if claimed is not None:
                 self.claimed[container.name] = claimed
             first = self._first_of_container(container)

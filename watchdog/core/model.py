@@ -332,6 +332,9 @@ class ClaimedDevice:
     is_shared: bool = False
     # Which share of it this is; "": not known, or none.
     share: str = ""
+    # How many of its shares this is, and how many it has, where its driver counts them; None: it does not.
+    shares: int | None = None
+    shares_in_all: int | None = None
     # The bytes that each MPS client may pin there, as the claim configures it; None: it does not.
     pinned_limit: int | None = None
     # Its memory as its driver published it, which need not be what NVML reports; None: unknown.

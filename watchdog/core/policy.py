@@ -558,6 +558,17 @@ class Draining:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """How what resource claims gave is read, with the scheme `dra`."""
+
+    count_shares: bool = _default(
+        False,
+        "A claim that was given n of the m shares of a card, and no amount of memory, declares n/m of the card; "
+        "without this it declares nothing.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
     """When maintenance of the GPUs that does not end is reported."""
 
@@ -612,6 +623,7 @@ class Policy:
     pulse: Pulse | None = _default(None, "Reads of memory counters between full readings.")
     mps: Draining | None = _default(None, "How MPS clients are drained.")
     maintenance: Maintenance = _default(Maintenance(), "Maintenance of the GPUs that does not end.")
+    claims: Claims = _default(Claims(), "What resource claims gave.")
 
     @property
     def reads_claims(self) -> bool:
@@ -664,7 +676,7 @@ class Policy:
             sha256=other.sha256,
             source=other.source,
             warnings=other.warnings,
-            schemes=other.schemes,  # their tables are in the declarations
+            schemes=other.schemes,  # their tables are in the declarations; that of claims has none
             stale_after_s=other.stale_after_s,
             release_timeout_s=other.release_timeout_s,
             protect=other.protect,
@@ -677,4 +689,4 @@ class Policy:
             mps=other.mps,
             maintenance=other.maintenance,
         )
-        return alike == other
+        return alike == other and self.reads_claims == other.reads_claims

@@ -82,6 +82,7 @@ class Per(StrEnum):
     PLACE = "container and GPU"
     POD = "pod"
     ACCOUNT = "account"
+    SHARING = "account sharing a claim"
     UNJUDGED = "account not judged"
     HELD = "account withheld"
     ACTION = "action"
@@ -188,6 +189,12 @@ ACCOUNT_USED: Final = _of_account(
 ACCOUNT_DECLARED: Final = _of_account("account_memory_declared_bytes", "Declared by an account, or its rule's default.")
 ACCOUNT_ALLOWED: Final = _of_account(
     "account_memory_allowed_bytes", "The limit of an account: declared plus allowance."
+)
+ACCOUNT_BESIDE: Final = _of_account(
+    "account_memory_used_beside_bytes",
+    "What others certainly use of a resource claim that they share with an account: compared with the limit together "
+    "with its own use. Absent if there is none.",
+    per=Per.SHARING,
 )
 ACCOUNT_OVER: Final = _of_account(
     "account_over_limit",
@@ -332,7 +339,8 @@ SECTIONS: Final = {
     "gpus": (GPU_INFO, GPU_UP, GPU_TOTAL, GPU_USED, GPU_RESERVED, GPU_UNATTRIBUTED, GPU_RESIDUAL),
     "pods": (
         *(CONTAINER_USED, POD_USED, POD_DECLARED, POD_PEAK),
-        *(ACCOUNT_USED, ACCOUNT_DECLARED, ACCOUNT_ALLOWED, ACCOUNT_OVER, ACCOUNT_VERDICT, ACCOUNT_WITHHELD, ACCOUNTS),
+        *(ACCOUNT_USED, ACCOUNT_BESIDE, ACCOUNT_DECLARED, ACCOUNT_ALLOWED),
+        *(ACCOUNT_OVER, ACCOUNT_VERDICT, ACCOUNT_WITHHELD, ACCOUNTS),
     ),
     "actions": (ACTIONS, WOULD_ACT, WITHHELD, LAST_ACTION, REACTION, RELEASE, EVENTS),
     "self": (

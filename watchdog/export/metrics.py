@@ -202,6 +202,7 @@ def _account_families(report: CycleReport) -> Iterator[Metric]:
         chosen[key] = max(chosen.get(key, assessment), assessment, key=_precedence)
     accounts = chosen.items()
     yield metric(catalogue.ACCOUNT_USED, ((key, account.used) for key, account in accounts))
+    yield metric(catalogue.ACCOUNT_BESIDE, ((key, account.beside or None) for key, account in accounts))
     yield metric(catalogue.ACCOUNT_DECLARED, ((key, account.declared) for key, account in accounts))
     yield metric(catalogue.ACCOUNT_ALLOWED, ((key, account.allowed) for key, account in accounts))
     yield metric(catalogue.ACCOUNT_OVER, ((key, _OVER.get(account.verdict)) for key, account in accounts))
@@ -393,7 +394,7 @@ def without_late_values(report: CycleReport) -> CycleReport:
     While a driver call hangs, no cycle ends: without this the last numbers would stay forever.
     """
     gpus = tuple(replace(gpu, up=False, listed=False, used=None) for gpu in report.snapshot.gpus)
-    unknown = {"used": None, "used_at_least": 0, "verdict": Verdict.UNKNOWN, "uses": ()}
+    unknown = {"used": None, "used_at_least": 0, "beside": 0, "verdict": Verdict.UNKNOWN, "uses": ()}
     return replace(
         report,
         snapshot=replace(report.snapshot, gpus=gpus, uses=()),

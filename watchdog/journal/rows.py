@@ -81,6 +81,7 @@ def account_columns(assessment: Assessment) -> Row:
         "rule": rule.name if rule is not None else None,
         "used": assessment.used,
         "used_at_least": assessment.used_at_least,
+        "used_beside": assessment.beside or None,
         "declared": assessment.declared,
         "declared_by": assessment.declared_by,
         "allowed": assessment.allowed,

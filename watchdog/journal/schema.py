@@ -130,7 +130,9 @@ class HistoryRow:
     reason: str | None
     detail: str | None
     sentence: str
-    account: str | None = None  # missing in journals of older daemons
+    # These are missing in journals of older daemons.
+    account: str | None = None
+    used_beside: int | None = None
 
     @property
     def at(self) -> str:
@@ -195,6 +197,8 @@ MIGRATIONS: Final = (
         PRIMARY KEY (namespace, owner_kind, owner_name)
     ) STRICT;
     """,
+    # What others use of a claim that they share with the account; NULL if there is none.
+    "ALTER TABLE occurrence ADD COLUMN used_beside INTEGER;",
 )
 
 

@@ -20,6 +20,7 @@ from watchdog.kube.wire import Item, decode_json
 
 _MOST_DEVICES: Final = 32  # of one claim, as the API server limits it (AllocationResultsMaxSize in k8s.io/api/resource)
 _MEMORY: Final = "memory"
+_SHARES: Final = "shares"  # of NVIDIA's driver where the policy of its class has a number of them
 
 
 class _RawResult(msgspec.Struct, rename="camel", gc=False):
@@ -97,6 +98,7 @@ class SliceDevice:
     parent: str | None = None
     profile: str | None = None
     size: int | None = None
+    shares: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +183,7 @@ def _pinned_limit(config: Any, result: _RawResult) -> int | None:
             if opaque["driver"] == result.driver and (not named or result.request in named):
                 sharing = opaque["parameters"]["sharing"]
                 mps = sharing["mpsConfig"] if sharing["strategy"] == "MPS" else {}
-                found[each["source"]] = _bytes(mps.get("defaultPinnedDeviceMemoryLimit"))
+                found[each["source"]] = _whole(mps.get("defaultPinnedDeviceMemoryLimit"))
         except (AttributeError, LookupError, TypeError, ValueError):
             continue
     return found.get("FromClaim", found.get("FromClass"))
@@ -192,9 +194,10 @@ def _device(result: _RawResult, pinned_limit: int | None) -> ClaimedDevice:
     return ClaimedDevice(
         request=result.request,
         name=f"{result.driver}/{result.pool}/{result.device}",
-        memory=_bytes(_of(consumed, result.driver, _MEMORY)),
+        memory=_whole(_of(consumed, result.driver, _MEMORY)),
         is_shared=result.share_id is not None,
         share=brief(result.share_id or ""),
+        shares=_whole(_of(consumed, result.driver, _SHARES)),
         pinned_limit=pinned_limit,
         is_listed=False,
     )
@@ -205,8 +208,8 @@ def _of(values: Mapping[str, Any], driver: str, name: str) -> Any:
     return values.get(name, values.get(f"{driver}/{name}"))
 
 
-def _bytes(quantity: Any) -> int | None:
-    """A quantity in bytes, rounded up; None without one. ValueError if it is none."""
+def _whole(quantity: Any) -> int | None:
+    """A quantity as a whole number, rounded up; None without one. ValueError if it is none."""
     if quantity is None:
         return None
     number = parse_number(str(quantity))
@@ -221,7 +224,8 @@ def decode_slice(item: Item) -> PublishedDevices:
             uuid=_text(each, spec.driver, "uuid"),
             parent=_text(each, spec.driver, "parentUUID"),
             profile=_text(each, spec.driver, "profile"),
-            size=_size(each, spec.driver),
+            size=_amount(each, spec.driver, _MEMORY),
+            shares=_amount(each, spec.driver, _SHARES),
         )
         for each in spec.devices or ()
     }
@@ -245,11 +249,11 @@ def _text(device: _RawDevice, driver: str, name: str) -> str | None:
     return brief(found) if isinstance(found, str) and found else None
 
 
-def _size(device: _RawDevice, driver: str) -> int | None:
+def _amount(device: _RawDevice, driver: str, name: str) -> int | None:
     try:
-        return _bytes((_of(device.capacity or {}, driver, _MEMORY) or {}).get("value"))
+        return _whole((_of(device.capacity or {}, driver, name) or {}).get("value"))
     except ValueError:
-        return None  # what NVML says of its size counts
+        return None  # as if it was not published
 
 
 _MOST_NAMED: Final = 5  # pods in one gap
@@ -439,5 +443,6 @@ def _listed(device: ClaimedDevice, published: SliceDevice | None, *, is_gpu: boo
         parent=published.parent,
         profile=published.profile,
         size=published.size,
+        shares_in_all=published.shares,
         is_listed=True,
     )

@@ -11,7 +11,7 @@ from watchdog.core.units import format_bytes, format_quantity
 from watchdog.journal.playback import RecordedCycle, RecordedNode, RecordKind
 from watchdog.journal.recorder import longest_step_s
 from watchdog.past.replay import NodeAssessor
-from watchdog.report.advice import declaration_of, needed, number_of, plain_number, round_up
+from watchdog.report.advice import CLAIM_KEY, claimed_request, declaration_of, needed, number_of, plain_number, round_up
 from watchdog.report.text import inert, span
 
 
@@ -33,6 +33,8 @@ class Usage:
     # The latest assessment.
     last: Assessment
     declaration: tuple[Declaration, str] | None
+    # The claim and its request that gave it a share of a card, if that is what declares.
+    claim: tuple[str, str] | None = None
     pods: set[str] = field(default_factory=set)
     # How long each amount was held by one pod.
     held_s: dict[int, float] = field(default_factory=dict)
@@ -153,12 +155,16 @@ def _fit(usage: Usage) -> Fit:
         return Fit.MISDECLARED if last.verdict is Verdict.MISDECLARED else Fit.NOTHING
     if usage.over_s > 0:
         return Fit.TOO_LITTLE
-    if usage.declaration is None or usage.declaration[0].counts_devices or declared is None:
+    counts_devices = usage.declaration is None or usage.declaration[0].counts_devices
+    if (counts_devices and usage.claim is None) or declared is None:
         return Fit.WHOLE
     return Fit.TOO_MUCH if declared >= _GENEROUS * _enough(usage) else Fit.FITS
 
 
 def _suggestion(usage: Usage) -> Suggestion | None:
+    if usage.claim is not None:
+        amount = _enough(usage)
+        return _suggested(usage, CLAIM_KEY, format_quantity(amount), amount, per_gpu=True)
     if usage.declaration is None or usage.declaration[0].counts_devices:
         return None
     declaration, key = usage.declaration
@@ -167,14 +173,14 @@ def _suggestion(usage: Usage) -> Suggestion | None:
     if number is None:
         return None
     amount = int(number * declaration.unit) if isinstance(declaration.unit, int) else enough
+    value = format_quantity(int(number)) if declaration.unit == 1 else plain_number(number)
+    return _suggested(usage, key, value, amount, per_gpu=declaration.per == "gpu")
+
+
+def _suggested(usage: Usage, key: str, value: str, amount: int, *, per_gpu: bool) -> Suggestion:
     allows = usage.allowance.allowed(amount, usage.contexts)
     return Suggestion(
-        key=key,
-        value=format_quantity(int(number)) if declaration.unit == 1 else plain_number(number),
-        amount=amount,
-        allows=allows,
-        has_allowance=allows > amount,
-        per_gpu=declaration.per == "gpu",
+        key=key, value=value, amount=amount, allows=allows, has_allowance=allows > amount, per_gpu=per_gpu
     )
 
 
@@ -193,6 +199,10 @@ def _reason(usage: Usage, fit: Fit) -> str:
         Fit.UNKNOWN: "its use is unknown: the driver did not report it",
     }
     reason = reasons[fit]
+    if usage.claim is not None:
+        reason += f", by claim {inert('/'.join(usage.claim))}"
+        sharing = dict.fromkeys(title for claim in last.pod.claims.values() for title in claim.shared_with)
+        reason += f", which {inert(', '.join(sharing))} has too: what they use together counts" if sharing else ""
     if seen_s < _LITTLE_S and fit not in (Fit.UNUSED, Fit.UNKNOWN, Fit.WHOLE):
         less = ", too short to recommend declaring less" if fit is Fit.TOO_MUCH else ""
         reason += f"; seen for only {span(seen_s)}{less}"
@@ -299,12 +309,12 @@ class Meter:
         usage = self.usages.get(key)
         declaration = self._declaration(first)
         if usage is None:
-            usage = self.usages[key] = Usage(last=first, declaration=declaration)
+            usage = self.usages[key] = Usage(last=first, declaration=declaration, claim=claimed_request(first))
         usage.pods.add(pod.uid)
         if not any(each.uses for each in accounts):
             usage.idle_s += seconds
             return
-        usage.last, usage.declaration = first, declaration
+        usage.last, usage.declaration, usage.claim = first, declaration, claimed_request(first)
         least = sum(each.used_at_least for each in accounts)
         usage.peak = max(usage.peak, least)
         usage.per_gpu = any(each.account.gpu is not None for each in accounts) or (
@@ -321,10 +331,13 @@ class Meter:
             usage.held_s[least] = usage.held_s.get(least, 0.0) + seconds
 
     def _take_need(self, account: Assessment, usage: Usage) -> None:
-        """Update `needed` by an account's use plus headroom, less what the allowance gives."""
+        """Update `needed` by an account's use plus headroom, less what the allowance gives.
+
+        What others use of a claim that it shares with them counts, since the claim is for all of them.
+        """
         own = usage.declaration[0].allowance if usage.declaration is not None else None
         allowance = own or self._policy.allowance
-        used, contexts = account.used_at_least, len({(use.key, use.gpu) for use in account.uses})
+        used, contexts = account.compared, len({(use.key, use.gpu) for use in account.uses})
         sizes = [self._sizes.get(gpu) or 0 for gpu in {use.gpu for use in account.uses}]
         most = sum(sizes)
         if usage.per_gpu and account.account.gpu is None:

@@ -199,24 +199,32 @@ def _in_all(assessment: Assessment, enough: int) -> str:
     return f"{_LESS} declare at least {_amount_to_write(enough)} in all{more}"
 
 
-def _raised_claim(assessment: Assessment, least: int) -> str:
-    """What to ask for instead of the one share of a card by a claim that declares; empty if anything else does.
+CLAIM_KEY: Final = "capacity.requests.memory"  # of a request of a ResourceClaim
 
-    A claim can't be changed once it has been given something (k8s.io/kubernetes/pkg/apis/resource/validation).
-    """
+
+def claimed_request(assessment: Assessment) -> tuple[str, str] | None:
+    """The claim and its request that gave the one share of a card that declares; None if anything else does."""
     shares = {
         f"claim {claim.name}/{device.request}": (claim.name, device.request.partition("/")[0])
         for claim in assessment.pod.claims.values()
         for device in claim.devices
         if device.memory
     }
-    found = shares.get(assessment.declared_by or "")
+    return shares.get(assessment.declared_by or "")
+
+
+def _raised_claim(assessment: Assessment, least: int) -> str:
+    """What to ask for instead of the share of a card that a claim gave; empty if anything else declares.
+
+    A claim can't be changed once it has been given something (k8s.io/kubernetes/pkg/apis/resource/validation).
+    """
+    found = claimed_request(assessment)
     if found is None:
         return ""
     name, request = map(inert, found)
     return (
         f"{_LESS} make the pod again with a ResourceClaim, or template, like {name} whose request {request} has "
-        f"capacity.requests.memory of at least {_amount_to_write(least)}"
+        f"{CLAIM_KEY} of at least {_amount_to_write(least)}"
     )
 
 

@@ -139,8 +139,8 @@ _Numbered = tuple[int | None, RecentStatus]
 
 # The columns of the journal that an action takes over.
 _COLUMNS: Final = (
-    *("namespace", "pod", "uid", "container", "gpu", "scope", "rule", "step", "used", "used_at_least", "allowed"),
-    *("declared", "threshold"),
+    *("namespace", "pod", "uid", "container", "gpu", "scope", "rule", "step", "used", "used_at_least"),
+    *("used_beside", "allowed", "declared", "threshold"),
 )
 
 

@@ -388,6 +388,7 @@ class RecentStatus(Struct, frozen=True, kw_only=True):
     threshold: str | None = None
     used: Bytes | None = None
     used_at_least: Bytes | None = None
+    used_beside: Bytes | None = None
     allowed: Bytes | None = None
     declared: Bytes | None = None
     why: str = ""

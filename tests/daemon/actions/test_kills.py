@@ -20,9 +20,23 @@ from tests.daemon.rig import (
     objecting,
     shown,
 )
-from tests.worlds import Gi, at, container, container_id, planned, pod, policy, process, rule, snapshot, step, use
+from tests.worlds import (
+    Gi,
+    at,
+    claimant,
+    container,
+    container_id,
+    planned,
+    pod,
+    policy,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
 from watchdog.core.assessment import Assessment, Attribution
-from watchdog.core.model import Claim, ClaimedDevice, Pod, ProcessKey
+from watchdog.core.model import Pod, ProcessKey
 from watchdog.core.plan import Moment, Objection, Outcome, PlanEntry, Result
 from watchdog.core.policy import Step
 from watchdog.daemon.actions.action import reaction_s
@@ -265,10 +279,7 @@ def test_a_process_is_spared_by_what_all_on_its_claim_use(group: Group, *, is_en
     Until then the process that uses the most gets SIGKILL, as any other that is over its limit.
     """
     main, beside = group.start(STUBBORN), group.start(STUBBORN)
-    share = ClaimedDevice(request="gpu", name="gpu-0", uuid="GPU-0", memory=4 * Gi, is_shared=True, share="1")
-    claims = {"gpu": Claim(name="team", devices=(share,), unknown="", shared_with=("ns/other",))}
-    using = {uid: replace(container(of=uid), claims=("gpu",)) for uid in "ab"}
-    tenants = tuple(pod(uid, using[uid], claims=claims) for uid in "ab")
+    tenants = claimant("a", "ns/pod-b"), claimant("b", "ns/pod-a")
     under = policy(rule(step(scope="process", grace_s=10.0)), schemes=("dra",))
     world = World(policy=under, pods=tenants, group=group)
     world.used = {main.pid: 3 * Gi, beside.pid: 2 * Gi}

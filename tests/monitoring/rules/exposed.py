@@ -32,7 +32,9 @@ def _exposed() -> dict[str, set[str]]:
     lasting = under_maintenance(0)
     report = daemon.see(trainer_node(12.4, 1), **{**lasting, "suspended": ("lock",), "outcomes": (ended,)})
     withholds = replace(report.plan, entries=(withheld(Brake.STALE),))
-    daemon.metrics.update(replace(report, plan=withholds, policy=replace(report.policy, pulse=Pulse())))
+    sharing = tuple(replace(each, beside=1) for each in report.assessments)
+    known = replace(report, assessments=sharing, plan=withholds, policy=replace(report.policy, pulse=Pulse()))
+    daemon.metrics.update(known)
     found: dict[str, set[str]] = defaultdict(set)
     for family in text_string_to_metric_families(render(daemon.metrics.registry, openmetrics=False).decode()):
         for sample in family.samples:

@@ -6,7 +6,7 @@ from functools import partial
 from tests.monitoring.rules.scenario import A_LITTLE, ALLOWED, EXEC, firing, runs, scenario, under_maintenance
 from tests.monitoring.rules.world import Daemon, World
 from tests.report.build import NOTEBOOKS, policy, trainer, trainer_node
-from tests.worlds import VERIFF, Gi, container, gpu, process, snapshot, use
+from tests.worlds import VERIFF, Gi, claimant, container, gpu, process, snapshot, use
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Pod
 from watchdog.core.policy import Declaration
@@ -81,6 +81,28 @@ def over_limit_by_more_than_is_known(world: World, daemon: Daemon) -> None:
     uses, processes = [use(101, 20 * Gi), use(102, None)], [process(pid, "u1/main") for pid in (101, 102)]
     daemon.sees(6, lambda second: snapshot(uses, processes, second=second))
     world.expect("fires", OVER.but("It uses 12.4GiB. Its limit is 10.16GiB", "Its limit is 9.16GiB"))
+
+
+CLAIMANTS = (claimant("a", "ns/pod-b"), claimant("b", "ns/pod-a"))
+
+
+@scenario("GPUMemoryOverLimit", under=policy(NOTEBOOKS, schemes=("dra",)), pods=CLAIMANTS)
+def over_limit_together(world: World, daemon: Daemon) -> None:
+    """Of pods that are above their claim only together, each alert says what the others use."""
+    uses, processes = [use(101, 3 * Gi), use(102, 4 * Gi)], [process(101, "a/main"), process(102, "b/main")]
+    daemon.sees(6, lambda second: snapshot(uses, processes, second=second))
+    reported = [
+        firing(
+            {"namespace": "ns", "pod": pod, "node": "n1", "gpu": "GPU-0", "rule": "notebooks", "severity": "warning"},
+            f"Pod ns/{pod} uses more GPU memory than it is allowed",
+            f"Pod ns/{pod} on node n1, on GPU GPU-0, has been above its GPU memory limit for more than 5 minutes. It "
+            f"uses {own}GiB. Others use {beside}GiB of its ResourceClaim besides, which counts with that. Its limit is "
+            '4.58GiB: 4GiB declared, plus the allowance. Its rule is "notebooks". Other pods on the GPU may run out of '
+            f"memory because of it. What happens next, and what withholds it: {EXEC}gpu-watchdog explain ns/{pod}",
+        )
+        for pod, own, beside in (("pod-a", "3", "3.42"), ("pod-b", "4", "2.42"))
+    ]
+    world.expect("fires", *reported)
 
 
 UNDECLARED = firing(

@@ -347,7 +347,11 @@ def _when_and_why(action: RecentStatus, now_s: float, *, is_live: bool, is_earli
         if action.rule and action.threshold
         else ""
     )
-    why = f"it used {amount_used(action.used, action.used_at_least or 0)} of GPU memory{limit}{ruled}"
+    used = f"{amount_used(action.used, action.used_at_least or 0)} of GPU memory"
+    if action.used_beside:
+        together = (action.used_at_least or 0) + action.used_beside
+        used += f" ({format_bytes(together)} together with the other pods on its claim)"
+    why = f"it used {used}{limit}{ruled}"
     whom = f" (container {inert(action.container)})" if action.container and action.do.takes_scope else ""
     at = f"{clock_time(action.effect_at or 0.0, now_s)}{whom}"
     if result == Result.DONE:
