@@ -130,7 +130,7 @@ FAULTS: Final = {
     "a kill's threshold is below what is allowed": Fault("law 4", ("fault/6", 100),
         Edit("core/policy.py", "max(threshold_bytes, allowed) if do.enforces else threshold_bytes", "threshold_bytes")),
     "the wrong container is killed": Fault("law 4", ("fault/0", 1000),
-        Edit("core/decide.py", "min(excess or joint, default", "max(excess or joint, default")),
+        Edit("core/decide.py", "in sorted(excess or joint))", "in sorted(excess or joint, reverse=True))")),
     "the default applies to a declaration that can't be determined": Fault("law 4", ("fault/1", 400),
         Edit("core/declare.py", "            if amount is not None:\n                return order, replace",
              "            if amount is not None and amount.size is not None:\n                return order, replace")),

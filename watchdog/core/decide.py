@@ -19,7 +19,12 @@ from watchdog.core.turns import Candidate, pass_in_turn
 
 
 def victim_of(assessment: Assessment, card: str | None = None) -> str:
-    """Choose the container to act on; "" if there is none.
+    """Choose the container to act on; "" if there is none."""
+    return next(iter(victims_of(assessment, card)), "")
+
+
+def victims_of(assessment: Assessment, card: str | None = None) -> tuple[str, ...]:
+    """The containers that may be acted on, the one to choose first.
 
     In a container account it is that container. In a pod account it is the one that is farthest above its own
     declaration (0 if none), then the larger, then the first by name. Containers that are missing from the pod list, or
@@ -28,7 +33,7 @@ def victim_of(assessment: Assessment, card: str | None = None) -> str:
     card count: only containers that use the card can free memory on it.
     """
     if assessment.account.container is not None:
-        return assessment.account.container
+        return (assessment.account.container,) if assessment.account.container else ()
     excess: list[tuple[int, int, str]] = []
     joint: list[tuple[int, int, str]] = []
     for share in assessment.shares:
@@ -38,7 +43,7 @@ def victim_of(assessment: Assessment, card: str | None = None) -> str:
             excess.append((own - used, -used, share.container))
         elif share.container in assessment.joint and used:
             joint.append((0, -used, share.container))
-    return min(excess or joint, default=(0, 0, ""))[2]
+    return tuple(name for _, _, name in sorted(excess or joint))
 
 
 def targets_of(assessment: Assessment, victim: str, step: Step, card: str | None = None) -> tuple[ProcessKey, ...]:

@@ -7,7 +7,23 @@ from typing import Final
 import pytest
 
 from tests.daemon.eviction_rig import Seen
-from tests.worlds import Gi, Mi, assessed, at, container, gpu, planned, pod, policy, process, rule, snapshot, step, use
+from tests.worlds import (
+    Gi,
+    Mi,
+    assessed,
+    at,
+    claimant,
+    container,
+    gpu,
+    planned,
+    pod,
+    policy,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import ProcessKey, Snapshot
 from watchdog.core.plan import Outcome, PlanEntry
@@ -173,3 +189,20 @@ def test_memory_counts_as_listed_until_it_is_seen_free(now: Snapshot, *, may_be:
             return may_be
 
     assert still_listed(Scan(), now)(KEY) is is_listed
+
+
+@pytest.mark.parametrize(("main", "other", "goes_on"), [(3.0, 2.9, True), (2.9, 3.0, True), (3.0, 4.1, False)])
+def test_of_containers_on_one_claim_none_is_ended_for_another(main: float, other: float, *, goes_on: bool) -> None:
+    """Points 22 and 42: together they are above the claim; once one is above it by itself, it is the only victim."""
+    (one, two), known = (replace(container(name), claims=("gpu",)) for name in ("main", "other")), claimant("a")
+    tenant = replace(known, containers=(one, two))
+    under = policy(rule(step()), schemes=("dra",))
+
+    def at_second(second: float, *used: float) -> Snapshot:
+        uses = [use(pid, int(gib * Gi)) for pid, gib in enumerate(used, 5)]
+        return snapshot(uses, [process(5, "a/main"), process(6, "a/other")], second=second)
+
+    (entry,) = planned(at_second(0, 3.0, 2.9), [tenant], under).taken
+    (found,) = assessed(at_second(0.5, main, other), [tenant], under)
+    again = update(entry, found, at(0.5))
+    assert (entry.victim, isinstance(again, PlanEntry)) == ("main", goes_on)

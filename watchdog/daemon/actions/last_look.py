@@ -8,7 +8,7 @@ from typing import Final
 from watchdog.core.assess import assess
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.attribute import attribute
-from watchdog.core.decide import due_step, targets_of, victim_of
+from watchdog.core.decide import due_step, targets_of, victims_of
 from watchdog.core.errors import Problem
 from watchdog.core.gate import is_behind_another
 from watchdog.core.ledger import Ledger
@@ -261,9 +261,9 @@ def _change(entry: PlanEntry, assessment: Assessment) -> str | None:
     if assessment.observes:
         return f"rule {entry.rule.name} had switched to only observing"
     # Another container may be furthest over by now: with several of similar use, none would ever be ended.
-    is_whole = entry.definition.hits_whole_pod
-    shares = tuple(share for share in assessment.shares if is_whole or share.container == entry.victim)
-    if not entry.do.takes_scope or victim_of(replace(assessment, shares=shares), entry.gpu):
+    victims = victims_of(assessment, entry.gpu)
+    is_victim = bool(victims) if entry.definition.hits_whole_pod else entry.victim in victims
+    if not entry.do.takes_scope or is_victim:
         return None
     return "no container that it would have ended was over its own declaration any more"
 
