@@ -3,7 +3,7 @@
 Takes a sample of mutants of the functions of `SCOPE`, tries each in a copy of the package against the tests that call
 the function (cheapest first), an episode of the soak and a few real daemons, and keeps in `mutants.json` what killed
 it. A run that was interrupted resumes where it stopped. `--again` finds the same mutants by function and line,
-wherever these are by now, and fails where one survives that was killed.
+wherever these are by now, tries first the test that killed each, and fails where one survives that was killed.
 
 It needs root, for a PID namespace, so that no mutant can signal a process outside its own test; and cosmic-ray, which
 is not among the locked dependencies: `pip install cosmic-ray`, best into a folder of its own (`--target`) that
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools import ROOT
-from tools.mutation_tests import PRODUCT, Calls, killer, traced
+from tools.mutation_tests import PRODUCT, Calls, killer, passing, traced
 
 KEPT: Final = Path(__file__).with_name("mutants.json")
 SCOPE: Final = ("core/*.py", "daemon/*.py", "daemon/actions/*.py")
@@ -198,6 +198,18 @@ def _result(mutant: Mutant, calls: Calls) -> str:
     return (killer(*found[mutant.nth], mutant.function, calls) or _SURVIVED) if mutant.nth < len(found) else _GONE
 
 
+def _try_what_killed(mutants: list[Mutant]) -> None:
+    """Try each mutant against the test alone that killed it; one that survives that is left to the others."""
+    untried = [mutant for mutant in mutants if mutant.again is None and mutant.result != _SURVIVED]
+    known = passing(mutant.result for mutant in untried if mutant.result and "::" in mutant.result)
+    for mutant in _shuffled([each for each in untried if each.result in known]):
+        result = _result(mutant, {mutant.result or "": known[mutant.result or ""]})
+        if result != _SURVIVED:
+            mutant.again = result
+            _store(mutants)
+            print(f"{mutant}: {result}", flush=True)
+
+
 def _say(title: str, mutants: list[Mutant]) -> None:
     print(f"{title}: {len(mutants)}", *map(str, mutants), sep="\n  ")
 
@@ -212,6 +224,8 @@ def main() -> int:
         sys.exit("this needs root: every mutant runs in a PID namespace, where it can signal nothing but its own test")
     mutants = [Mutant(**each) for each in json.loads(KEPT.read_text(encoding="utf-8"))] if KEPT.exists() else []
     mutants = mutants or sample(chosen.number, [])
+    if chosen.again:
+        _try_what_killed(mutants)
     calls = traced(_BUILD)
     if chosen.again:
         for mutant in _shuffled([each for each in mutants if each.again is None or each.has_lost]):

@@ -121,7 +121,21 @@ def test_the_status_is_the_promised_json(site: Site) -> None:
     assert {**document, "health": None} == json.loads(EXPECTED)
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/readyz", "/api/status", "/nothing"])
+def test_the_summary_is_of_the_same_cycle(site: Site) -> None:
+    """`/api/summary` is small, and 503 as long as `/api/status` is."""
+    assert site.status("/api/summary") == 503
+    site.endpoints.publish(climbing(9))
+    response, body = site.get("/api/summary")
+    assert (response.headers["Content-Type"], len(body) <= 4096 + 1) == ("application/json", True)
+    summary, status = json.loads(body), json.loads(site.get("/api/status")[1])
+    assert (summary["at"], summary["version"]) == (status["at"], status["health"]["version"])
+    assert [each["pod"] for each in summary["accounts"]] == [each["pod"] for each in status["accounts"]]
+
+
+PATHS = ["/", "/metrics", "/healthz", "/readyz", "/api/status", "/api/summary", "/nothing"]
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_head_has_the_headers_of_get_and_no_body(site: Site, path: str) -> None:
     """HEAD is GET without the body; no proxy keeps an answer, no browser guesses its type, and Python is not named."""
     site.endpoints.publish(quiet())

@@ -24,6 +24,7 @@ from watchdog.report.recent import KEPT_S
 from watchdog.report.sentences.node import suspensions
 from watchdog.report.status import ChangeStatus, HealthStatus, Moment, RecentStatus, Status, encode, json_seconds
 from watchdog.report.status_build import status_of
+from watchdog.report.summary import encoded, summary_of
 from watchdog.report.text import inert, span
 
 _LONGEST: Final = 1000
@@ -105,6 +106,10 @@ class _CachedStatus:
     @cached_property
     def packed(self) -> bytes:
         return gzip.compress(f"{json.dumps(encode(self.status))}\n".encode(), compresslevel=1, mtime=0)
+
+    @cached_property
+    def packed_summary(self) -> bytes:
+        return gzip.compress(encoded(summary_of(self.status)) + b"\n", compresslevel=1, mtime=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +243,11 @@ class Endpoints:
         """The JSON of `/api/status`, compressed with gzip, made at most once a second; None before the first cycle."""
         cached = self._current()
         return cached.packed if cached is not None else None
+
+    def summary(self) -> bytes | None:
+        """The JSON of `/api/summary`, made as that of the status is."""
+        cached = self._current()
+        return cached.packed_summary if cached is not None else None
 
     def _current(self) -> _CachedStatus | None:
         state = self._state()  # read before the report: the value is never older than its state

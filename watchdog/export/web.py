@@ -96,19 +96,27 @@ def _page(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
 
 
 def _status(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
-    packed = endpoints.status()
+    return _json(endpoints, request, endpoints.status())
+
+
+def _summary(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
+    return _json(endpoints, request, endpoints.summary())
+
+
+def _json(endpoints: Endpoints, request: HttpRequest, packed: bytes | None) -> HttpResponse:
     if packed is None:
         return _text(HTTPStatus.SERVICE_UNAVAILABLE, endpoints.no_cycle)
     return _packed(request, packed, "application/json")
 
 
-_NOT_FOUND: Final = "not found; there are /, /metrics, /healthz, /readyz and /api/status"
+_NOT_FOUND: Final = "not found; there are /, /metrics, /healthz, /readyz, /api/status and /api/summary"
 _ROUTES: Final[dict[str, Callable[[Endpoints, HttpRequest], HttpResponse]]] = {
     "/": _page,
     "/metrics": _metrics,
     "/healthz": lambda endpoints, _: _probe(endpoints.health()),
     "/readyz": lambda endpoints, _: _probe(endpoints.readiness()),
     "/api/status": _status,
+    "/api/summary": _summary,
 }
 
 
@@ -130,7 +138,7 @@ def _packed(
     return HttpResponse(body=_unpacked(packed), content_type=content_type, headers=headers)
 
 
-# One for the metrics, one for the page or the status: what is requested together without gzip.
+# One for the metrics, one for the page, the status or the summary: what is requested together without gzip.
 _unpacked: Final = lru_cache(maxsize=2)(gzip.decompress)
 
 

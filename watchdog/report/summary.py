@@ -1,0 +1,168 @@
+"""The summary of a node: the most important of its status, in a document that is small enough to ask many nodes for."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from msgspec import Struct, structs
+
+from watchdog.core.policy import Do
+from watchdog.report.status import AccountStatus, Bytes, GpuStatus, Moment, PlanStatus, Seconds, Status, encode
+from watchdog.report.text import inert
+
+# Of the JSON. 500 nodes give at most 2 MB then.
+MOST_BYTES: Final = 4096
+_LONGEST: Final = 160  # bytes of a text that is no name
+_MOST_REASONS: Final = 4
+# What is left for accounts, whatever else there is.
+_LEAST_FOR_ACCOUNTS: Final = 1536
+
+
+class GpuSummary(Struct, frozen=True, kw_only=True):
+    """A card without MIG, or a MIG instance, by its short name."""
+
+    number: str
+    up: bool = False
+    total: Bytes | None = None
+    used: Bytes | None = None
+
+
+class AccountSummary(Struct, frozen=True, kw_only=True):
+    """An account, and what happens to it next."""
+
+    namespace: str
+    pod: str
+    container: str | None = None
+    # The short name of its GPU; None: all of them.
+    gpu: str | None = None
+    used: Bytes | None = None
+    used_at_least: Bytes | None = None
+    # Used with what others use of its claim; compared with `allowed`.
+    compared: Bytes | None = None
+    allowed: Bytes | None = None
+    verdict: str = "unknown"
+    over_since: Moment | None = None
+    # The next step; None: there is none.
+    do: Do | None = None
+    due_in_s: Seconds | None = None
+    withheld_by: str | None = None
+    # Whether an action is in progress.
+    acting: bool = False
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """The summary of a node; lists that are cut short say how long they were."""
+
+    node: str
+    at: Moment
+    version: str = ""
+    mode: str = ""
+    enforcing: bool = False
+    suspended: tuple[str, ...] = ()
+    stopped_why: str | None = None
+    maintenance: str | None = None
+    # When the last cycle ended if the loop hangs; None: it does not.
+    hangs_since: Moment | None = None
+    pods_stale: bool = False
+    breaker_open: bool = False
+    # How many data gaps there are, and the first of them.
+    gaps: int = 0
+    gap: str | None = None
+    # The models of its GPUs, and how many there are of each.
+    models: dict[str, int] = {}
+    gpus: tuple[GpuSummary, ...] = ()
+    gpus_in_all: int = 0
+    # The number of accounts by verdict.
+    verdicts: dict[str, int] = {}
+    # The most urgent ones first.
+    accounts: tuple[AccountSummary, ...] = ()
+    accounts_in_all: int = 0
+
+
+def summary_of(status: Status) -> Summary:
+    """The summary of a status, with as many GPUs and accounts as fit."""
+    models = Counter(_short(gpu.model) for gpu in status.gpus).most_common(_MOST_REASONS)
+    first = next((_short(f"{gap.what}: {gap.why}") for gap in status.gaps), None)
+    made = Summary(
+        node=_short(status.node),
+        at=status.at,
+        version=_short(status.health.version) if status.health is not None else "",
+        mode=status.mode,
+        enforcing=status.enforcing,
+        suspended=tuple(map(_short, status.suspended[:_MOST_REASONS])),
+        stopped_why=_short(status.stopped_why) if status.stopped_why else None,
+        maintenance=_short(status.maintenance) if status.maintenance else None,
+        hangs_since=status.health.hangs_since if status.health is not None else None,
+        pods_stale=status.pods_stale,
+        breaker_open=status.breaker.open,
+        gaps=len(status.gaps),
+        gap=first,
+        models=dict(models),
+        gpus_in_all=len(status.gpus),
+        verdicts=dict(Counter(account.verdict for account in status.accounts)),
+        accounts_in_all=len(status.accounts),
+    )
+    gpus, left = _fitting(map(_gpu, status.gpus), MOST_BYTES - _LEAST_FOR_ACCOUNTS - len(encoded(made)))
+    accounts, _ = _fitting(_accounts(status), left + _LEAST_FOR_ACCOUNTS)
+    return structs.replace(made, gpus=gpus, accounts=accounts)
+
+
+def encoded(value: Struct) -> bytes:
+    """The JSON of a summary, or of a part of it."""
+    return json.dumps(encode(value), separators=(",", ":"), ensure_ascii=False).encode("utf-8", errors="replace")
+
+
+def _fitting(rows: Iterator[Any], room: int) -> tuple[tuple[Any, ...], int]:
+    """The first rows whose JSON fits into so many bytes, and the bytes that are left."""
+    kept = []
+    for row in rows:
+        size = len(encoded(row)) + 1
+        if size > room:
+            break
+        room -= size
+        kept.append(row)
+    return tuple(kept), room
+
+
+def _short(text: str) -> str:
+    shown = inert(text, _LONGEST)
+    return shown if len(shown.encode("utf-8", errors="replace")) <= _LONGEST else inert(text, _LONGEST // 4)
+
+
+def _gpu(gpu: GpuStatus) -> GpuSummary:
+    return GpuSummary(number=gpu.number, up=gpu.up, total=gpu.memory.total, used=gpu.memory.used)
+
+
+def _accounts(status: Status) -> Iterator[AccountSummary]:
+    """The accounts, the most urgent first: those acted on, by when their next step is due, by how far they are over."""
+    steps: dict[object, PlanStatus] = {}
+    for step in status.plan:
+        steps.setdefault(step.key, step)
+    numbers = {gpu.uuid: gpu.number for gpu in status.gpus}
+
+    def order(account: AccountStatus) -> tuple[bool, bool, float, bool, float, str, str]:
+        step = steps.get(account.key)
+        over = account.compared - account.allowed if account.allowed is not None else -1
+        due_s = float(step.due_in_s) if step is not None else 0.0
+        names = account.title, account.container or ""
+        return account.under_way is None, step is None, due_s, account.verdict != "over", -over, *names
+
+    for account in sorted(status.accounts, key=order):
+        following = steps.get(account.key)
+        yield AccountSummary(
+            namespace=inert(account.namespace),
+            pod=inert(account.pod),
+            container=None if account.container is None else inert(account.container),
+            gpu=None if account.gpu is None else numbers.get(account.gpu, _short(account.gpu)),
+            used=account.used,
+            used_at_least=account.used_at_least,
+            compared=account.compared,
+            allowed=account.allowed,
+            verdict=account.verdict,
+            over_since=account.over_since,
+            do=following.do if following is not None else None,
+            due_in_s=following.due_in_s if following is not None else None,
+            withheld_by=following.withheld_by if following is not None else None,
+            acting=account.under_way is not None,
+        )
