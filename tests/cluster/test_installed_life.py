@@ -161,8 +161,8 @@ def test_an_older_journal_is_migrated(braked: Braked) -> None:
     def age() -> None:
         newer = ("past", "past_span", "maintenance", "left_pod", "listed", "transfer")
         tables = tuple(f"DROP TABLE {each}" for each in newer)
-        column = "ALTER TABLE occurrence DROP COLUMN account"
-        assert braked.journal(*tables, column, "PRAGMA user_version = 2") == 2
+        columns = (f"ALTER TABLE occurrence DROP COLUMN {each}" for each in ("account", "used_beside"))
+        assert braked.journal(*tables, *columns, "PRAGMA user_version = 2") == 2
 
     with braked.exchanged():
         braked.with_node_away(age)

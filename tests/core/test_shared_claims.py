@@ -170,13 +170,20 @@ OBSERVED: Final = (
     + '[[rule]]\nname = "rest"\nmatch = {}\n'
     + KILL
 )
+# Its only kill comes at three times the limit, so that nothing is done to it at the limit.
+LENIENT: Final = (
+    RULE.replace("match = {}", 'match = {pods = ["pod-a"]}')
+    + KILL.replace("100%", "300%")
+    + '[[rule]]\nname = "rest"\nmatch = {}\n'
+    + KILL
+)
 DELETED: Final = {"a": {"deletionTimestamp": "2027-01-15T09:00:00Z", "deletionGracePeriodSeconds": 86400}}
 
 
 @pytest.mark.parametrize(
     ("policy", "metadata"),
-    [(PROTECTED.partition("\n")[2], {}), (OBSERVED, {}), (RULE + KILL, DELETED)],
-    ids=["protected", "observed", "being deleted"],
+    [(PROTECTED.partition("\n")[2], {}), (OBSERVED, {}), (LENIENT, {}), (RULE + KILL, DELETED)],
+    ids=["protected", "observed", "below its own step", "being deleted"],
 )
 def test_nobody_hides_behind_a_pod_that_is_not_acted_on(policy: str, metadata: Mapping[str, Mapping[str, Any]]) -> None:
     """Point 42: the next one that uses more than an equal share is acted on; one that uses little is not."""

@@ -209,7 +209,14 @@ CASES: Final = {
     ),
     # A card by a claim, which is not read.
     "a claim alone": Case(declared=None, verdict="unknown", claims=("gpu",), by="claim gpu", used=10 * Gi),
-    "a claim beside memory": Case(asks={"veriff.com/gpu-memory": "8Gi"}, declared=8 * Gi, claims=("gpu",)),
+    "a claim beside memory": Case(
+        asks={"veriff.com/gpu-memory": "8Gi"},
+        declared=None,
+        verdict="unknown",
+        claims=("gpu",),
+        by="claim gpu",
+        used=10 * Gi,
+    ),
     # KAI: for one container, with the limits that its webhook accepts.
     "KAI: a fraction with an injected sidecar": kai("gpu-fraction", "0.5", containers=INJECTED, rule=BY_CONTAINER),
     "KAI: a fraction for the container that is named": kai(

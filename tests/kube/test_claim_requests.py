@@ -27,6 +27,9 @@ from watchdog.kube.objects import parse_pods
 
 GIVEN: Final = json.dumps(claim("c", result(memory="4Gi"))).encode()
 OF_ANOTHER: Final = json.dumps(claim("c", result(memory="4Gi"), pods=("z",))).encode()
+OF_GROUP: Final = OF_ANOTHER.replace(b'"resource": "pods"', b'"resource": "podgroups"')
+MADE_AGAIN: Final = json.dumps(claim("c", allocated=False, pods=())).encode()
+ODD: Final = GIVEN.replace(b'"99Gi"', b'"\\ud800"')  # half of a pair, as the API server keeps it
 LONG: Final = b'{"metadata": {"name": "c"}, "spec": "' + b" " * 2**20 + b'"}'
 
 
@@ -127,8 +130,7 @@ def test_memory_that_lags_behind_is_asked_once_more(tmp_path: Path) -> None:
         ((404, b"404 page not found\n"), "answered 404", "does not serve that API"),
         ((404, failure(404, "the server could not find the requested resource")), "404", "does not serve that API"),
         ((500, failure(500, "etcdserver: no leader")), "answered 500: etcdserver: no leader", "see its log"),
-        ((200, OF_ANOTHER), "it is not reserved for the pod", "kubectl get resourceclaim NAME"),
-        ((200, json.dumps(claim("c", allocated=False)).encode()), "nothing has been allocated", "the scheduler"),
+        ((200, OF_GROUP), "it is not reserved for the pod", "kubectl get resourceclaim NAME"),
         ((200, b"<html>"), "it can't be read", "report it"),
         ((200, json.dumps(claim("c", result(memory="much"))).encode()), "it can't be read", "report it"),
     ],
@@ -175,6 +177,23 @@ def test_a_claim_that_is_gone_gives_nothing_while_it_is(tmp_path: Path) -> None:
         wait_until(lambda: here.read().claims["gpu"].unknown == "it was not found")
 
 
+@pytest.mark.parametrize("answer", [OF_ANOTHER, MADE_AGAIN], ids=["given to others", "given to nobody"])
+def test_a_claim_that_was_made_again_gives_nothing(tmp_path: Path, answer: bytes) -> None:
+    """Point 43: who deletes a claim that a pod runs with, and makes another of its name, does not free the pod."""
+    with asking(tmp_path, (200, answer)) as here:
+        wait_until(lambda: not here.read().claims["gpu"].unknown)
+        assert here.read().claims["gpu"].devices == ()
+        here.server.answers = [(200, GIVEN)]
+        wait_until(lambda: here.read().claims["gpu"].devices != ())
+
+
+def test_a_claim_with_what_is_no_text_is_read(tmp_path: Path) -> None:
+    """Point 43: nor does who writes half of a surrogate pair into a claim."""
+    with asking(tmp_path, (200, ODD)) as here:
+        wait_until(lambda: bool(here.read().claims["gpu"].devices))
+        assert here.read().claims["gpu"].devices[0].memory == 4 * 2**30
+
+
 def test_what_is_read_for_one_pod_is_not_lost_to_another(tmp_path: Path) -> None:
     """Two pods on one claim are answered before anything is read; each has an answer of its own."""
     with asking(tmp_path, (200, LONG)) as here:
@@ -211,7 +230,7 @@ def test_a_server_that_asks_for_a_pause_gets_it(tmp_path: Path) -> None:
 
 def test_what_no_pod_has_any_more_is_not_asked_for(tmp_path: Path) -> None:
     """A pod that has gone, or a policy that no longer reads claims, ends the requests and their threads."""
-    with asking(tmp_path, (200, OF_ANOTHER)) as here:
+    with asking(tmp_path, (200, OF_GROUP)) as here:
         wait_until(lambda: bool(here.read() and here.reader.gaps))
         here.requests.want(())
         wait_until(lambda: not any(thread.name == "api-claims" for thread in threading.enumerate()))

@@ -60,7 +60,7 @@ class ActionBook:
         self._timers = timers
         self.open: dict[int, TrackedAction] = {}
         self._lingering: dict[int, TrackedAction] = {}  # truly ended, and the daemon does not know that yet
-        self._released: dict[int, TrackedAction] = {}  # by the daemon; on a full disk the journal does not have that
+        self._past: dict[int, TrackedAction] = {}  # over, which the journal may not have: the disk was full, or it died
         self.closed_s: dict[str, float] = {}
         self._seen_alive: set[tuple[str, ProcessKey]] = set()
         self._last: TrueReading | None = None
@@ -68,6 +68,7 @@ class ActionBook:
 
     def daemon_starts(self, now: Now) -> None:
         """A daemon starts: what earlier ones began it waits for as long as for memory."""
+        self._past |= self._lingering
         self._lingering.clear()
         self._seen_alive.clear()
         for action in self.open.values():
@@ -75,17 +76,17 @@ class ActionBook:
 
     def journal_opens(self, unfinished: AbstractSet[int], now: Now) -> None:
         """The daemon waits once more for what it finds unfinished in the journal."""
-        again = {number: action for number, action in self._released.items() if number in unfinished}
+        again = {number: action for number, action in self._past.items() if number in unfinished}
         for number, action in again.items():
             action.ends_s = now.boottime_s + self._standing.policy.release_timeout_s
             self.open[number] = action
-        self._released.clear()
+        self._past.clear()
 
     def forget(self) -> None:
         """The journal was lost while no daemon ran: what is in progress is no longer known."""
         self.open.clear()
         self._lingering.clear()
-        self._released.clear()
+        self._past.clear()
 
     def saw(self, uses: Iterable[TrueUse], truth: TrueReading) -> None:
         """What the daemon has seen alive, and on which card."""
@@ -142,8 +143,10 @@ class ActionBook:
     def may_seem_to_live(self, uid: str, now: Now) -> bool:
         """Whether the daemon may still look for processes of an ended action: it can't read the place of some."""
         here = self._standing
-        mine = (action for action in self._lingering.values() if action.key[0] == uid and action.life == here.life)
-        return any(not action.is_dead and now.boottime_s < action.ends_s for action in mine)
+        mine = (action for action in self._lingering.values() if action.key[0] == uid)
+        # Of an earlier daemon's it does not know whether a process that has the PID of another is its victim.
+        unsure = (action for action in mine if action.life != here.life or not action.is_dead)
+        return any(now.boottime_s < action.ends_s for action in unsure)
 
     def advanced(self, now: Now) -> None:
         """The daemon has let its actions go on: those whose grace was over then are past it for good."""
@@ -203,6 +206,9 @@ class ActionBook:
 
     def released(self, number: int, now: Now, release_s: float | None) -> None:
         """The daemon says that the memory of an action is free, or that it waits no longer."""
+        lingering = self._lingering.get(number)
+        if lingering is not None and lingering.life != self._standing.life:
+            self._timers.end_enforcement(lingering.key, self._asked_s)
         self._note_known(number)
         action = self.open.get(number)
         if action is None:
@@ -215,5 +221,5 @@ class ActionBook:
         elif is_early and self._last is not None:
             self._demand_unlisted(action, self._last)
         self._standing.seen["not released"] += now.boottime_s >= action.ends_s
-        self._released[number] = action
+        self._past[number] = action
         self._forget(number)

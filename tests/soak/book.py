@@ -478,7 +478,8 @@ class Book:
 
     def _judge_together(self, fact: Fact, now: Now) -> None:
         """Point 42: of those that are above a claim together, the one that uses the most of it is acted on."""
-        if fact.part is None or not comes_first(fact, self.standing.policy, now, surely=False):
+        here = self.standing
+        if fact.part is None or not comes_first(fact, here.policy, now, here.is_withheld_for_mps):
             fail(TOGETHER, f"{fact.key} is acted on, and is not the first of {fact.part}")
         others = {each.key for each in fact.part.beside}
         for action in self.actions.open.values():

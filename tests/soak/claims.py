@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.claims import NODE, claim, device, resource_slice, result, with_claims
 from watchdog.core.errors import Problem
-from watchdog.core.model import Claim, Container, Gap, Now
+from watchdog.core.model import Claim, Container, Gap, Now, Pod
 from watchdog.daemon.sources import NoSource
 from watchdog.kube.claims import (
     Allocation,
@@ -118,6 +118,7 @@ class SimulatedClaims(NoSource[tuple[ReadClaims, tuple[Gap, ...]]]):
         self._world = world
         self._wanted: Sequence[MissingClaim] = ()
         self._read = ReadClaims()
+        self._started: set[tuple[str, str]] = set()  # by pods that had not left when they were first asked for
         self.given: dict[tuple[str, str], Given] = {}
 
     def want(self, wanted: Sequence[MissingClaim]) -> None:  # type: ignore[override]
@@ -125,25 +126,30 @@ class SimulatedClaims(NoSource[tuple[ReadClaims, tuple[Gap, ...]]]):
 
     def read(self, now: Now) -> tuple[ReadClaims, tuple[Gap, ...]]:
         """What there is to say of what was wanted before."""
-        answers = {(pod.uid, name): self._answer(pod.uid, pod.namespace, name) for pod, name in self._wanted}
+        answers = {(pod.uid, name): self._answer(pod, name) for pod, name in self._wanted}
         if answers != self._read.answers:
             self._read = ReadClaims(answers=answers)
         return self._read, ()
 
-    def _answer(self, uid: str, namespace: str, name: str) -> Allocation | Problem:
-        claims = self._world.cluster.claims
+    def _answer(self, pod: Pod, name: str) -> Allocation | Problem:
+        claims, key = self._world.cluster.claims, (pod.uid, name)
         if claims.refused:
-            return self._read.answers.get((uid, name), _UNREAD)  # what was answered before stays
-        known = claims.made.get((namespace, name))
-        if known is None:
-            # What is gone gives nothing as long as it is (rule 43); what it gave before stays known.
-            self.given[uid, name] = NOTHING
-            return Allocation(devices=(), is_allocated=True, reserved_for=frozenset((uid,)), is_kept=False)
-        if uid in known.uids:
-            self.given[uid, name] = known
-        else:
-            self.given.pop((uid, name), None)
-        return allocation(known)
+            return self._read.answers.get(key, _UNREAD)  # what was answered before stays
+        known = claims.made.get((pod.namespace, name))
+        found = None if known is None else allocation(known)
+        if known is not None and found is not None and pod.uid in known.uids:
+            self.given[key] = known
+            return found
+        if pod.left_since is None:
+            self._started.add(key)
+        if key not in self._started:
+            self.given.pop(key, None)
+            return found or _UNREAD
+        # What is gone, or was made again for others, gives nothing (point 43); what it gave before stays known.
+        self.given[key] = NOTHING
+        if found is not None and not found.is_of_others(pod.uid):
+            return found
+        return Allocation(devices=(), is_allocated=True, reserved_for=frozenset((pod.uid,)), is_kept=False)
 
 
 class SimulatedSlices(NoSource[tuple[Devices, tuple[Gap, ...]]]):

@@ -75,4 +75,4 @@ def _has_its_turn(fact: Fact, book: Book, now: Now) -> bool:
     acted_on = {action.key[0] for action in book.actions.open.values()} | {key[0] for key in book.begun_now}
     acted_on |= {uid for uid, at_s in book.actions.closed_s.items() if now.boottime_s - at_s <= _SETTLES_S}
     acted_on |= {uid for uid in rivals if book.actions.may_seem_to_live(uid, now)}
-    return rivals.isdisjoint(acted_on) and comes_first(fact, book.standing.policy, now, surely=True)
+    return rivals.isdisjoint(acted_on) and comes_first(fact, book.standing.policy, now)

@@ -1,7 +1,7 @@
 """The truth behind a reading: who uses what, and what that pod may use, in arithmetic of its own."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tests.soak.claims import Given
@@ -231,8 +231,12 @@ def _with_others(found: Mapping[Key, Fact], without_rule: Mapping[Key, Fact]) ->
     return {key: joined(fact) for key, fact in found.items()}
 
 
-def comes_first(fact: Fact, policy: Policy, now: Now, *, surely: bool) -> bool:
-    """Whether it is the one of those on its part of a claim that is acted on; `surely`: whoever else counts, or not."""
+def comes_first(fact: Fact, policy: Policy, now: Now, spared: Callable[[Fact], bool] | None = None) -> bool:
+    """Whether it is the one of those on its part of a claim that is acted on.
+
+    Those count that use more and that a step is for, unless they are protected or `spared`; without that, all that use
+    no less.
+    """
     part = fact.part
     if part is None or not part.used:
         return False
@@ -240,11 +244,15 @@ def comes_first(fact: Fact, policy: Policy, now: Now, *, surely: bool) -> bool:
     if part.used * users <= part.size:
         return False
     above = [each for each in part.beside if each.part is not None and each.part.used >= part.used]
-    if surely:
+    if spared is None:
         return not above
     ready = (each for each in above if each.part is not None and each.part.used > part.used)
     return not any(
-        any(step.do != "warn" for step in each.rule.steps)
+        any(
+            step.do != "warn" and each.own + fact.used - part.used > threshold_bytes(step, each.allowed or 0)
+            for step in each.rule.steps
+        )
+        and not spared(each)
         and each.rule.mode != "observe"
         and not any(protected(each.tenant, policy, now, ago_s) for ago_s in (0.0, 5.0))
         for each in ready

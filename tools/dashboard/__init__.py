@@ -11,6 +11,7 @@ from typing import Final
 # alerts: the dashboard counts what was.
 NOT_SHOWN: Final = {
     "gpu_watchdog_events",
+    "gpu_watchdog_account_memory_used_beside_bytes",
     "gpu_watchdog_account_withheld",
     "gpu_watchdog_cycle_late",  # "Gaps, by reason" shows it
     "gpu_watchdog_maintenance_alert_after_seconds",

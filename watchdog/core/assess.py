@@ -26,6 +26,7 @@ from watchdog.core.budget import (
     comparable,
     is_per_gpu,
     largest_budget,
+    leaves_open,
     remarks,
     undetermined,
 )
@@ -287,8 +288,10 @@ def _accounts(pod: Pod, uses: Uses, terms: PodTerms, acting: Iterable[AccountKey
         used = {use.container for use in uses}
         declaring = {name for name in (*declaration.amounts, *declaration.misdeclared) if name}
         names = {*used, *sorted(declaring - used)[: terms.most_idle]} or {None}
-    # What is a total beside claims bounds all cards together.
-    has_total = bool(declaration.claimed) and "total" in declaration.kinds
+    # What is a total beside claims bounds all cards together, and so does the default where claims leave room for it.
+    now = [container.name for container in active_containers(pod)]
+    takes_default = rule.default is not None and leaves_open(declaration, now)
+    has_total = bool(declaration.claimed) and ("total" in declaration.kinds or takes_default)
     keys: list[AccountKey] = []
     for container in names:
         gpus: set[str | None] = {None}

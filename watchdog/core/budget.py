@@ -92,6 +92,12 @@ def is_per_gpu(declaration: PodDeclaration, container: str | None) -> bool:
     return any(amount is not None and amount.per == "gpu" for amount in own)
 
 
+def leaves_open(declaration: PodDeclaration, names: Iterable[str]) -> bool:
+    """Whether claims leave it to a default what some container may use, if these are the containers that count."""
+    has_amount = any(each.gives_amounts for each in _claimed_of(names, declaration).values())
+    return not has_amount or any(part.size is None for each in declaration.claimed.values() for part in each.parts)
+
+
 def claimed_gpus(declaration: PodDeclaration, container: str | None) -> frozenset[str]:
     """The GPUs on which a container (None: the pod) holds anything by claims."""
     claimed = declaration.claimed if container is None else _claimed_of([container], declaration)
@@ -263,26 +269,25 @@ class _Beside:
     def of(
         cls, amounts: Mapping[str, Amount], declaration: PodDeclaration, account: Account, policy: Policy
     ) -> "_Beside":
-        """What an account declares beside its claims."""
+        """What an account declares beside its claims.
+
+        A number of cards says nothing of which they are, and the others are the claims': the amount counts on each.
+        """
+        amounts = {name: replace(each, count=None) if each.count else each for name, each in amounts.items()}
         budget = _granted(amounts, _idle(amounts, declaration, account), account, policy) if amounts else None
         using = {use.container for use in account.uses} if account.container is None else set()
         return cls(amounts=amounts, budget=budget, idle=_claimed_of(using, declaration))
 
 
 def _granted_by_claims(claimed: Mapping[str, Claimed], beside: _Beside, account: Account, policy: Policy) -> Budget:
-    """The budget from what claims gave, and from the amounts beside it: each counts for what it covers.
-
-    Of an amount that is unknown nothing can be said, but what the same container declares by a resource counts alone.
-    """
-    open_ends = {name: each for name, each in claimed.items() if each.unknown}
-    unknown = next((each for name, each in open_ends.items() if name not in beside.amounts), None)
+    """The budget from what claims gave, and from the amounts beside it: each counts for what it covers."""
+    unknown = next((each for each in claimed.values() if each.unknown), None)
     if unknown is not None:
         return Budget(declared_by=unknown.source, unknown=unknown.unknown)
-    claimed = {name: each for name, each in claimed.items() if name not in open_ends}
     other = beside.budget or Budget(declared=0, allowed=0)
-    if other.allowed is None or not claimed:
+    if other.allowed is None:
         return other
-    whose = next((each for each in beside.amounts.values() if isinstance(each.size, Devices) or each.count), None)
+    whose = next((each for each in beside.amounts.values() if isinstance(each.size, Devices)), None)
     if whose is not None:
         why = f"it is not known which of the pod's cards it has by {whose.source} and which by its claims"
         return Budget(declared_by=_all_sources(claimed, other), unknown=why)
@@ -300,7 +305,7 @@ def _granted_by_claims(claimed: Mapping[str, Claimed], beside: _Beside, account:
     each_has = {name: sum(part.size or 0 for part in parts_of([one], account.gpu)) for name, one in every.items()}
     return Budget(
         declared=min(declared + (other.declared or 0), LARGEST),
-        declared_by=_all_sources(claimed, other),
+        declared_by=_all_sources(claimed, other, parts),
         allowed=min(allowed + other.allowed, LARGEST),
         by_container=_added(each_has, other.by_container),
         requests_by_container=_added(each_has, other.requests_by_container),
@@ -311,8 +316,11 @@ def _granted_by_claims(claimed: Mapping[str, Claimed], beside: _Beside, account:
     )
 
 
-def _all_sources(claimed: Mapping[str, Claimed], other: Budget) -> str:
-    sources = dict.fromkeys([*(each.source for each in claimed.values()), *filter(None, [other.declared_by])])
+def _all_sources(claimed: Mapping[str, Claimed], other: Budget, parts: Iterable[Part] = ()) -> str:
+    """What declares: the requests that gave these parts, or else whatever claims gave, and what is beside them."""
+    of_parts = [part.source for part in parts if part.size is not None]
+    of_claims = of_parts or [each.source for each in claimed.values()]
+    sources = dict.fromkeys([*of_claims, *filter(None, [other.declared_by])])
     return brief(", ".join(sources), _LONGEST_SOURCE)
 
 

@@ -36,6 +36,8 @@ class Part:
     size: int | None
     # Whether it is all of a device.
     is_whole: bool = False
+    # `claim train/gpu`.
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +81,18 @@ def claimed_by(pod: Pod, container: Container, cards: Cards, policy: Policy) -> 
             if request and device.request.partition("/")[0] != request:
                 continue
             key = claim.name, device.name, f"{number} {device.share}"
-            found = _part(device, key, cards, count_shares=policy.claims.count_shares)
+            found = (
+                _part(device, key, cards, count_shares=policy.claims.count_shares)
+                if device.is_driver_known
+                else f"the ResourceSlices of this node list no device of the driver of {device.name}"
+            )
             if isinstance(found, str):
-                gave_gpu = not device.is_listed or _gpus(device, cards)[1]
+                gave_gpu = device.is_driver_known and (not device.is_listed or _gpus(device, cards)[1])
                 return Claimed(source=_source(claim.name, device), unknown=found, gave_gpu=gave_gpu)
             if found is not None:
-                sources[_source(claim.name, device)] = None
-                parts.append(found)
+                source = _source(claim.name, device)
+                sources[source] = None
+                parts.append(replace(found, source=source))
     distinct = {part.key: part for part in parts}
     return Claimed(source=brief(", ".join(sources), _LONGEST_SOURCE), parts=tuple(distinct.values())) if parts else None
 
@@ -219,8 +226,9 @@ def _sum(members: Sequence[_Member], ending: Collected[AccountKey]) -> _Sum:
 
     def comes_first(member: _Member) -> bool:
         each, part = member
-        is_over = each.used_at_least + total - part.used > (each.allowed or 0)
-        return is_over and part.used * number > part.size and _may_be_acted_on(each)
+        together = each.used_at_least + total - part.used
+        is_over = together > (each.allowed or 0)
+        return is_over and part.used * number > part.size and _may_be_acted_on(each, together)
 
     able = [each for each in members if each[0].account in ending] or [each for each in members if comes_first(each)]
     # A rule that only observes says what it would do, unless one that enforces has somebody to act on.
@@ -230,9 +238,19 @@ def _sum(members: Sequence[_Member], ending: Collected[AccountKey]) -> _Sum:
     return _Sum(used=total, is_all=is_all, first=first.account if able else None, pod=first.pod)
 
 
-def _may_be_acted_on(each: Assessment) -> bool:
-    enforces = each.rule is not None and any(step.do.enforces for step in each.rule.steps)
-    return enforces and each.protected is None and each.rule_gap is None
+def _may_be_acted_on(each: Assessment, used: int) -> bool:
+    """Whether some step of its rule would act on an account that uses this much, and could."""
+    if each.rule is None or each.protected is not None or each.rule_gap is not None:
+        return False
+    if set(each.hazards) - set(each.to_drain):
+        return False
+    steps = (step for step in each.rule.steps if step.do.enforces)
+    return any(
+        bool(each.short)
+        if step.under_pressure
+        else used > step.above.threshold_bytes(each.allowed if each.allowed is not None else 0, step.do)
+        for step in steps
+    )
 
 
 def _with_sum(each: Assessment, sums: Mapping[tuple[str, ...], _Sum]) -> Assessment:

@@ -339,8 +339,9 @@ class ClaimedDevice:
     pinned_limit: int | None = None
     # Its memory as its driver published it, which need not be what NVML reports; None: unknown.
     size: int | None = None
-    # Whether the slices of this node list it.
+    # Whether the slices of this node list it, and whether they list any device of its driver.
     is_listed: bool = True
+    is_driver_known: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

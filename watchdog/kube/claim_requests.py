@@ -52,7 +52,7 @@ class _RefusedError(Exception):
 class _Request:
     """One claim of one pod, until what it gave has been taken over by who reads it here."""
 
-    # Whether a container of the pod has started.
+    # Whether a container of the pod has started, which no kubelet does without what its claims were given.
     has_started: bool
     # CLOCK_BOOTTIME.
     not_before_s: float = 0.0
@@ -93,8 +93,10 @@ class ClaimRequests:
             before, self._wanted = self._wanted, {}
             for pod, name in missing:
                 key = pod.uid, pod.namespace, name
-                request = before.get(key) or _Request(has_started=pod.has_started)
-                if pod.has_started and not request.has_started:
+                # The claim of a pod that has left is no longer reserved for it.
+                has_started = pod.has_started and pod.left_since is None
+                request = before.get(key) or _Request(has_started=has_started)
+                if has_started and not request.has_started:
                     request.has_started, request.not_before_s = True, 0.0
                 self._wanted[key] = request
             self._start_workers()
@@ -229,9 +231,13 @@ class ClaimRequests:
             if request is None:
                 return
             # What the editor of its namespace can do to a claim must not free the pod: one that is too large to be read
-            # gave it nothing, as if it had requested nothing; so did one that is gone, for as long as it is.
-            if found is _TOO_LARGE or (found is _GONE and request.has_started):
-                found = replace(found, reserved_for=frozenset((uid,)))
+            # gave it nothing, as if it had requested nothing; so did one that is gone, or that was made again under its
+            # name, for as long as it is.
+            own = frozenset((uid,))
+            if found is _TOO_LARGE:
+                found = replace(found, reserved_for=own)
+            elif isinstance(found, Allocation) and request.has_started and found.is_of_others(uid):
+                found = replace(_GONE, reserved_for=own)
             found = _ABSENT if found is _GONE else found
             request.is_answered = True
             request.is_done = isinstance(found, Allocation) and found.is_for(uid) and found.is_kept

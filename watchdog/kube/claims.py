@@ -4,6 +4,7 @@ The spec of a claim is what was asked for; servers before 1.36 drop its amounts 
 not shared it is only a filter (k8s.io/api/resource/v1). So only the allocation is read, which is the scheduler's word.
 """
 
+import json
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ from watchdog.kube.wire import Item, decode_json
 
 _MOST_DEVICES: Final = 32  # of one claim, as the API server limits it (AllocationResultsMaxSize in k8s.io/api/resource)
 _MEMORY: Final = "memory"
+_VERSION: Final = "resource.k8s.io/v1"  # earlier ones have the values of a device elsewhere
 _SHARES: Final = "shares"  # of NVIDIA's driver where the policy of its class has a number of them
 
 
@@ -45,6 +47,7 @@ class _RawAllocation(msgspec.Struct, gc=False):
 
 class _RawConsumer(msgspec.Struct, gc=False):
     uid: str
+    resource: str = "pods"
 
 
 class _RawClaimStatus(msgspec.Struct, rename="camel", gc=False):
@@ -80,8 +83,9 @@ class _RawSliceSpec(msgspec.Struct, rename="camel", gc=False):
     node_name: str | None = None
 
 
-class _RawSlice(msgspec.Struct, gc=False):
+class _RawSlice(msgspec.Struct, rename="camel", gc=False):
     spec: _RawSliceSpec
+    api_version: str = _VERSION
 
 
 _CLAIM: Final = msgspec.json.Decoder(_RawClaim)
@@ -113,10 +117,16 @@ class Allocation:
     reserved_for: frozenset[str]
     # Whether it holds as long as the pod is there, whatever is read later.
     is_kept: bool = True
+    # Whether it is reserved for anything but pods, such as a group of them.
+    is_for_groups: bool = False
 
     def is_for(self, uid: str) -> bool:
         """Whether it is what the pod with this UID was given."""
         return self.is_allocated and uid in self.reserved_for
+
+    def is_of_others(self, uid: str) -> bool:
+        """Whether it can't be what the pod with this UID runs with: it is given to nobody, or to other pods."""
+        return not (self.is_for(uid) or (self.is_allocated and self.is_for_groups))
 
 
 Allocations = Mapping[tuple[str, str], Allocation]  # by namespace and name
@@ -147,11 +157,18 @@ class PublishedDevices:
     # That of the pool: only the slices with its highest one hold.
     generation: int
     devices: Devices
+    # The node that it is of; None: it is not of one alone.
+    node: str | None = None
 
 
 def decode_claim(item: Item) -> tuple[tuple[str, str], Allocation]:
     """Decode the allocation of a ResourceClaim; an error of DECODE_ERRORS, or ValueError, if it can't be read."""
-    raw = decode_json(_CLAIM, item)
+    try:
+        raw = decode_json(_CLAIM, item)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # A configuration for drivers, or the spec, can have what is no text of Unicode, such as half of a pair of
+        # surrogates: the API server keeps that as it was written.
+        raw = msgspec.convert(json.loads(bytes(item).decode("utf-8", errors="replace")), _RawClaim)
     status = raw.status or _RawClaimStatus()
     devices = (status.allocation and status.allocation.devices) or _RawDevices()
     results = devices.results or ()
@@ -166,6 +183,7 @@ def decode_claim(item: Item) -> tuple[tuple[str, str], Allocation]:
         ),
         is_allocated=status.allocation is not None,
         reserved_for=frozenset(each.uid for each in status.reserved_for or ()),
+        is_for_groups=any(each.resource != "pods" for each in status.reserved_for or ()),
     )
     return (raw.metadata.namespace, raw.metadata.name), allocation
 
@@ -217,8 +235,11 @@ def _whole(quantity: Any) -> int | None:
 
 
 def decode_slice(item: Item) -> PublishedDevices:
-    """Decode a ResourceSlice; one of DECODE_ERRORS if it can't be read."""
-    spec = decode_json(_SLICE, item).spec
+    """Decode a ResourceSlice; one of DECODE_ERRORS, or ValueError, if it can't be read."""
+    raw = decode_json(_SLICE, item)
+    if raw.api_version != _VERSION:
+        raise ValueError(f"it is of {brief(raw.api_version)}: write `kubectl get resourceslices.v1.resource.k8s.io`")
+    spec = raw.spec
     devices = {
         (spec.driver, spec.pool.name, each.name): SliceDevice(
             uuid=_text(each, spec.driver, "uuid"),
@@ -229,7 +250,9 @@ def decode_slice(item: Item) -> PublishedDevices:
         )
         for each in spec.devices or ()
     }
-    return PublishedDevices(pool=(spec.driver, spec.pool.name), generation=spec.pool.generation, devices=devices)
+    return PublishedDevices(
+        pool=(spec.driver, spec.pool.name), generation=spec.pool.generation, devices=devices, node=spec.node_name
+    )
 
 
 def newest_devices(slices: Iterable[PublishedDevices]) -> Devices:
@@ -348,7 +371,7 @@ class ClaimReader:
             return replace(claim, unknown=_BEING_READ if problem is None else problem.cause)
         drivers = {driver for (driver, _, _), each in devices.items() if each.uuid or each.parent}
         every = (
-            _listed(device, devices.get(place), is_gpu=place[0] in drivers or not _knows(devices, place[0]))
+            _listed(device, devices.get(place), is_gpu=place[0] in drivers, is_known=_knows(devices, place[0]))
             for place, device in allocation.devices
         )
         return replace(claim, devices=tuple(each for each in every if each is not None), unknown="")
@@ -376,8 +399,10 @@ def _why_unread(pod: Pod, claim: Claim, read: ReadClaims) -> Problem | None:
 
 
 def _unread(pod: Pod) -> Iterable[Claim]:
-    """The claims of a pod of which it is not known what they gave, each once."""
-    return {claim.name: claim for claim in pod.claims.values() if claim.unknown}.values()
+    """The claims that containers of a pod use and of which it is not known what they gave, each once."""
+    used = {entry.partition("/")[0] for container in pod.containers for entry in container.claims}
+    known = ((entry, claim) for entry, claim in pod.claims.items() if entry in used)
+    return {claim.name: claim for _, claim in known if claim.unknown}.values()
 
 
 def missing_claims(pods: Iterable[Pod]) -> tuple[MissingClaim, ...]:
@@ -433,10 +458,15 @@ def _knows(devices: Devices, driver: str) -> bool:
     return any(key[0] == driver for key in devices)
 
 
-def _listed(device: ClaimedDevice, published: SliceDevice | None, *, is_gpu: bool) -> ClaimedDevice | None:
-    """A device with what its slice says; None if it is missing there, and the driver's others are no GPUs."""
+def _listed(
+    device: ClaimedDevice, published: SliceDevice | None, *, is_gpu: bool, is_known: bool
+) -> ClaimedDevice | None:
+    """A device with what its slice says; None if it is missing there, and the driver's others are no GPUs.
+
+    Without any slice of its driver nobody knows what it is: its memory may be that of a network card.
+    """
     if published is None:
-        return device if is_gpu else None
+        return device if is_gpu else None if is_known else replace(device, is_driver_known=False)
     return replace(
         device,
         uuid=published.uuid,

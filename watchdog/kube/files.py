@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, Generic, TypeVar
 
@@ -212,8 +213,8 @@ class SliceFile(AgelessFile[Devices]):
 
     noun, reason, option = "slices", GapReason.CLAIMS, "slices"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, parse_slices, {})
+    def __init__(self, path: Path, node: str | None = None) -> None:
+        super().__init__(path, partial(parse_slices, node=node), {})
 
 
 _WRITE_CLAIMS: Final = "write `kubectl get resourceclaims -A -o json` to the file of --claims again"
@@ -238,13 +239,18 @@ def parse_claims(text: bytes) -> Parsed[ReadClaims]:
     return _in_file(found), tuple(gaps)
 
 
-def parse_slices(text: bytes) -> Parsed[Devices]:
-    """The devices of a list of ResourceSlices, or of a single one: those of the newest generation of each pool."""
+def parse_slices(text: bytes, node: str | None = None) -> Parsed[Devices]:
+    """The devices of a list of ResourceSlices, or of a single one: those of the newest generation of each pool.
+
+    Those of other nodes than `node` are left out.
+    """
     found, gaps = [], []
     for item in split_items(text, "ResourceSlice"):
         try:
-            found.append(decode_slice(item))
-        except DECODE_ERRORS as error:
+            published = decode_slice(item)
+            if node is None or published.node in (None, node):
+                found.append(published)
+        except (*DECODE_ERRORS, ValueError) as error:
             why = Problem(f"it can't be read, so its devices are not known: {error}", _CHECK_WRITER)
             gaps.append(Gap(reason=GapReason.CLAIMS, what=f"slice {name_object(item)}", problem=why))
     return newest_devices(found), tuple(gaps)

@@ -218,6 +218,9 @@ def _raised_claim(assessment: Assessment, least: int) -> str:
 
     A claim can't be changed once it has been given something (k8s.io/kubernetes/pkg/apis/resource/validation).
     """
+    gpu = assessment.account.gpu
+    if gpu is not None and not assessment.declared and (assessment.declared_by or "").startswith("claim "):
+        return f"use no GPU memory on {inert(gpu)}: its claims gave it none there"
     found = claimed_request(assessment)
     if found is None:
         return ""
