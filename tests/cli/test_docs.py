@@ -83,7 +83,7 @@ def test_a_node_that_was_stopped_before_stays_stopped(section: str, tmp_path: Pa
 
 
 PAGE: Final = (ROOT / "docs" / "terminal.md").read_text(encoding="utf-8")
-LINES: Final = re.findall(r"^    (gpu-watchdog (?:top|history) .*\|.*)$", PAGE, re.MULTILINE)
+LINES: Final = re.findall(r"^    (gpu-watchdog (?:top(?! --cluster)|history) .*\|.*)$", PAGE, re.MULTILINE)
 
 
 def shell(line: str, **more: str) -> str:

@@ -1,5 +1,6 @@
 """Two real nodes: two releases that each have their own, then one release for both, updated and uninstalled."""
 
+import json
 import shutil
 import subprocess
 import time
@@ -19,7 +20,7 @@ from tests.rig.cluster.node_cgroups import CgroupRoot
 from tests.rig.cluster.real_pods import MEMORY, RealPods, container, is_running, killed, pod, wait_until
 from tests.rig.cluster.second_node import SecondNode
 from tests.rig.cluster.workloads import DECLARED
-from tests.rig.command import Endpoints
+from tests.rig.command import COMMAND, Endpoints
 from tests.stub import GIB, MIB
 from watchdog.kube.client import USER_AGENT
 
@@ -164,6 +165,43 @@ def test_stop_on_one_node_stops_no_other(nodes: Nodes, tenants: str) -> None:
     finally:
         stop.unlink()
     nodes.pods.wait(spared, killed, tenants)
+
+
+def top(nodes: Nodes, *options: str, token: str = "") -> "subprocess.CompletedProcess[str]":
+    """`top --cluster` outside of the cluster's pods, as the admin or by this token."""
+    plane = nodes.cluster.control_plane
+    kubeconfig = plane.kubeconfig(token=token) if token else plane.admin_kubeconfig
+    command = [*plane.network.enter, COMMAND, "top", "--cluster", "--kubeconfig", kubeconfig, *options]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_top_shows_every_node_from_outside(nodes: Nodes, tenants: str) -> None:
+    """Through the API server's proxy: both nodes with their cards and statuses; who may not, reads which right."""
+    shown = top(nodes, "--once")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("2 nodes answer through the API server's proxy\n")
+    rows = {line.split()[0]: line for line in shown.stdout.splitlines() if "enforcing" in line}
+    assert rows.keys() == set(TOTAL)
+    assert "1Ti" in rows[NODE]
+    document = json.loads(top(nodes, "--json").stdout)
+    assert document["via"] == "proxy"
+    for each, node in zip(document["nodes"], TOTAL, strict=True):
+        assert (each["node"], each["status"]["node"], each["problem"]) == (node, node, None)
+        assert each["status"]["gpus"][0]["memory"]["total"] == TOTAL[node]
+        assert 0 <= each["age_s"] < 60
+    plane = nodes.cluster.control_plane
+    token = plane.service_account_token(tenants, "default")
+    refused = top(nodes, "--once", token=token)
+    assert refused.returncode == 1
+    assert "an administrator gives you `list` on pods" in refused.stderr
+    role = f"reader-{tenants}"
+    plane.kubectl("create", "clusterrole", role, "--verb=list", "--resource=pods")
+    plane.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", f"--serviceaccount={tenants}:default")
+    wait_until(lambda: top(nodes, "--once", token=token).returncode == 0, "the right to list is in force")
+    silent = top(nodes, "--once", token=token).stdout
+    assert silent.startswith("0 nodes answer through the API server's proxy, 2 do not answer\n")
+    assert silent.count("an administrator gives you `get` on pods/proxy") == 2
+    plane.kubectl("delete", "clusterrole,clusterrolebinding", role)
 
 
 def test_an_update_takes_one_node_after_the_other(nodes: Nodes) -> None:

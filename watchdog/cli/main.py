@@ -377,14 +377,38 @@ def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only pods with this in name, rule or verdict.")
 @click.option("--gpu", metavar="GPU", default="", help="Only pods on this GPU: its number, or its UUID.")
 @click.option("--over", is_flag=True, help="Only pods over their limit.")
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Instead, all nodes of a Kubernetes cluster once, through its API server: `list` on pods and `get` on "
+    "pods/proxy in the watchdog's namespace suffice.",
+)
+@click.option(
+    "--namespace",
+    default="",
+    metavar="NAME",
+    help="With --cluster: look for the watchdog's pods in this namespace alone.",
+)
+@path_option(
+    "--kubeconfig",
+    None,
+    "With --cluster: the kubeconfig.",
+    otherwise="that of `KUBECONFIG` or ~/.kube/config, else the service account of the pod",
+)
 @url_option
 @listen_option
 @json_option
 def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
     """Watch a node live: its GPUs, its pods, their limits, and what happens next. `?` lists the keys.
 
-    Queries the daemon of this node or of another. --json prints its full status once.
+    Queries the daemon of this node or of another. --json prints its full status once; with --cluster, that of each.
     """
+    if options["cluster"]:
+        from watchdog.cli.cluster import print_cluster
+
+        _show_library_messages()
+        print_cluster(options["kubeconfig"], options["namespace"], as_json=as_json)
+        return
     from watchdog.cli.rows import Choice
     from watchdog.cli.top import is_live, print_top, run_live
 

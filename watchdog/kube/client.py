@@ -199,6 +199,7 @@ class ResponseStream:
 _CONNECT_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 15.0  # the response to an eviction can take 10 s
 USER_AGENT: Final = f"gpu-memory-watchdog/{__version__}"
+PERSONAL_AGENT: Final = f"gpu-watchdog/{__version__}"  # of a command that a person runs with rights of their own
 _JSON: Final = "application/json"
 Query = Mapping[str, str | int]
 
@@ -209,12 +210,13 @@ class Api:
     `clock_offset_s` is how far its clock was ahead of ours at its last response, in seconds; None before the first.
     """
 
-    def __init__(self, kubeconfig: Path | None = None) -> None:
+    def __init__(self, kubeconfig: Path | None = None, user_agent: str = USER_AGENT) -> None:
         """Configured by this file, or by the pod it runs in; read at the first request and after a 401.
 
         Requests raise ApiConfigError if there is no configuration, or it can't be read.
         """
         self._kubeconfig = kubeconfig
+        self._user_agent = user_agent
         self._lock = threading.Lock()
         self._client: RESTClientObject | None = None
         self._until_s = math.inf  # Unix time
@@ -264,7 +266,7 @@ class Api:
     ) -> ResponseStream:
         client = self._open_client()
         url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers["User-Agent"] = USER_AGENT
+        headers["User-Agent"] = self._user_agent
         if token := bearer_token(client.configuration, self._kubeconfig):
             headers["authorization"] = token
         timeouts_s = (_CONNECT_TIMEOUT_S, read_timeout_s)

@@ -7,7 +7,7 @@ default, so that a command can also read the status of an older daemon; unknown 
 import math
 from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
@@ -28,6 +28,7 @@ Seconds = Annotated[int, Meta(ge=-(10**9), le=10**9)] | Annotated[float, Meta(ge
 Percent = Annotated[str, Meta(pattern=r"^[0-9]{1,6}(?:\.[0-9]{1,6})?%\Z")]
 
 ABSENT: Final = UNSET  # the value of a key that is left out
+DocumentT = TypeVar("DocumentT", bound=Struct)
 # What identifies an account in a status: the UID of its pod, its container, its GPU.
 StatusKey = tuple[str, str | None, str | None]
 
@@ -557,8 +558,13 @@ def encode(value: Struct) -> dict[str, Any]:
 
 def decode(body: bytes) -> Status:
     """The status in a JSON document; StatusError names the first place that does not fit."""
+    return decoded(body, Status)
+
+
+def decoded(body: bytes, kind: type[DocumentT]) -> DocumentT:
+    """A document of this kind; StatusError names the first place that does not fit."""
     try:
-        return msgspec.json.decode(body, type=Status, dec_hook=_moment)
+        return msgspec.json.decode(body, type=kind, dec_hook=_moment)
     except (msgspec.DecodeError, RecursionError) as error:
         raise StatusError(f"its answer is not a status as gpu-watchdog writes it: {inert(str(error), 300)}") from error
 

@@ -8,7 +8,18 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from watchdog.core.policy import Do
-from watchdog.report.status import AccountStatus, Bytes, GpuStatus, Moment, PlanStatus, Seconds, Status, encode
+from watchdog.report.status import (
+    AccountStatus,
+    Bytes,
+    GpuStatus,
+    Moment,
+    PlanStatus,
+    Seconds,
+    Status,
+    StatusError,
+    decoded,
+    encode,
+)
 from watchdog.report.text import inert
 
 # Of the JSON. 500 nodes give at most 2 MB then.
@@ -166,3 +177,10 @@ def _accounts(status: Status) -> Iterator[AccountSummary]:
             withheld_by=following.withheld_by if following is not None else None,
             acting=account.under_way is not None,
         )
+
+
+def decode_summary(body: bytes) -> Summary:
+    """The summary in a JSON document; StatusError names the first place that does not fit."""
+    if len(body) > 4 * MOST_BYTES:
+        raise StatusError(f"its answer has {len(body)} bytes, and a summary at most {MOST_BYTES}")
+    return decoded(body, Summary)
