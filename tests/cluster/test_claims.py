@@ -253,17 +253,26 @@ def test_a_pod_that_runs_on_a_claim_that_is_nobodys_is_given_nothing(here: Claim
 def test_without_the_right_nothing_is_killed_and_with_it_all_is_well_again(
     here: ClaimNode, control_plane: ControlPlane
 ) -> None:
-    """Point 43: one gap names the right and its remedy; when it is granted, the limit holds without a restart."""
-    here.claims.claim("c", "4Gi")
+    """Point 43: one gap names the right and its remedy; when it is granted again, the limit holds without a restart.
+
+    What was read before it was taken away holds.
+    """
+    for name in ("before", "after"):
+        here.claims.claim(name, "4Gi")
     account = here.account()
     name = account.identity.object_name(Piece.CLAIMS)
     binding = control_plane.get("clusterrolebinding", name)
     again = {key: binding[key] for key in ("apiVersion", "kind", "roleRef", "subjects")}
-    control_plane.kubectl("delete", "clusterrolebinding", name)
     with here.running(account.kubeconfig) as running:
-        _, tenant = here.pod("a", "c", used=5 * GIB)
+        _, known = here.pod("before", "before", used=GIB)
+        running.wait(lambda d: declared(d, "before") == 4 * GIB)
+        control_plane.kubectl("delete", "clusterrolebinding", name)
+        _, tenant = here.pod("after", "after", used=5 * GIB)
         running.wait(lambda d: any("claims of" in line for line in gaps(d)))
         running.wait_passes(3)
+        assert tenant.is_alive
+        here.use(known, 5 * GIB)
+        running.wait(lambda _: not known.is_alive)
         assert tenant.is_alive
         (line,) = [line for line in gaps(running) if "claims of" in line]
         assert "resourceclaims" in line

@@ -365,7 +365,7 @@ def test_the_owner_is_told_what_to_ask_for() -> None:
         (
             result(memory="4Gi", request="gpu/small"),
             (
-                "use less GPU memory or make the pod again with a ResourceClaim, or template, like c whose request gpu "
+                "use less GPU memory or make the pod again with a ResourceClaim like c whose request gpu "
                 "has capacity.requests.memory of at least 5Gi"
             ),
         ),
@@ -374,6 +374,19 @@ def test_the_owner_is_told_what_to_ask_for() -> None:
         used = 5 * Gi if "consumedCapacity" in given else 81 * Gi
         (found,) = accounts(read(listed(raw), listed(claim("c", given))), {("a/main", 0): used})
         assert advice(found, parse_policy(RULE)) == expected
+
+
+def test_the_owner_of_a_template_is_told_its_name() -> None:
+    """The claim has a name that nobody wrote; the next pod gets what the template says."""
+    raw = raw_pod(resourceClaimStatuses=[{"name": "gpu", "resourceClaimName": "pod-a-gpu-79sk5"}])
+    raw["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "small"}]
+    raw["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    given = claim("pod-a-gpu-79sk5", result(memory="4Gi"))
+    (found,) = accounts(read(listed(raw), listed(given)), {("a/main", 0): 5 * Gi})
+    assert found.declared_by == "claim pod-a-gpu-79sk5/gpu"
+    assert "make the pod again with a ResourceClaimTemplate like small whose request gpu" in advice(
+        found, parse_policy(RULE)
+    )
 
 
 def test_a_policy_that_begins_to_read_claims_reads_the_pods_again() -> None:

@@ -371,7 +371,10 @@ def test_a_journal_lost_under_the_running_daemon_takes_nothing_from_the_brakes(a
     with run(any_world, policy) as running:
         running.wait(lambda _: replicas.tend() >= 1)
         running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
+        # Otherwise it could make a new journal while the rest of the old one is being removed, and lose that too.
+        running.process.send_signal(signal.SIGSTOP)
         _lose_under_a_daemon(any_world, loss)
+        running.process.send_signal(signal.SIGCONT)
         running.wait(lambda d: any("were written to it again" in each["message"] for each in d.log()))
         running.wait_passes(3)
         assert replicas.tend() == 1

@@ -350,6 +350,8 @@ class Claim:
 
     # The name of the ResourceClaim; "" if it has not been made.
     name: str
+    # The name of the template that it is made from; "": of none.
+    template: str = ""
     devices: tuple[ClaimedDevice, ...] = ()
     # Why it is not known what it was given, as a clause; "" if it is known.
     unknown: str = "claims are not read"

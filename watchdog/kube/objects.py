@@ -39,6 +39,7 @@ class _RawContainer(msgspec.Struct, rename="camel", gc=False):
 class _RawPodClaim(msgspec.Struct, rename="camel", gc=False):
     name: str
     resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
 
 
 class _RawRequestMapping(msgspec.Struct, rename="camel", gc=False):
@@ -291,7 +292,13 @@ def _pod_claims(spec: _RawSpec, status: _RawStatus) -> dict[str, Claim]:
     """
     made = {each.name: each.resource_claim_name or "" for each in status.resource_claim_statuses or ()}
     entries = (spec.resource_claims or ())[:_MOST_CLAIMS]
-    claims = {each.name: Claim(name=each.resource_claim_name or made.get(each.name, "")) for each in entries}
+    claims = {
+        each.name: Claim(
+            name=each.resource_claim_name or made.get(each.name, ""),
+            template=each.resource_claim_template_name or "",
+        )
+        for each in entries
+    }
     extended = status.extended_resource_claim_status
     return claims if extended is None else {**claims, EXTENDED: Claim(name=extended.resource_claim_name)}
 

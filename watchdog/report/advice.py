@@ -224,10 +224,12 @@ def _raised_claim(assessment: Assessment, least: int) -> str:
     found = claimed_request(assessment)
     if found is None:
         return ""
-    name, request = map(inert, found)
+    name, request = found
+    template = next((claim.template for claim in assessment.pod.claims.values() if claim.name == name), "")
+    like = f"ResourceClaimTemplate like {inert(template)}" if template else f"ResourceClaim like {inert(name)}"
     return (
-        f"{_LESS} make the pod again with a ResourceClaim, or template, like {name} whose request {request} has "
-        f"{CLAIM_KEY} of at least {_amount_to_write(least)}"
+        f"{_LESS} make the pod again with a {like} whose request {inert(request)} has {CLAIM_KEY} of at least "
+        f"{_amount_to_write(least)}"
     )
 
 
