@@ -67,7 +67,6 @@ def claimed_by(pod: Pod, container: Container, cards: Cards, policy: Policy) -> 
     """What a container holds by claims; None if that is no GPU that the driver knows, or if claims are not read."""
     if not policy.reads_claims:
         return None
-    sources: dict[str, None] = {}
     parts: list[Part] = []
     for used in container.claims:
         entry, _, request = used.partition("/")
@@ -90,10 +89,8 @@ def claimed_by(pod: Pod, container: Container, cards: Cards, policy: Policy) -> 
                 gave_gpu = device.is_driver_known and (not device.is_listed or _gpus(device, cards)[1])
                 return Claimed(source=_source(claim.name, device), unknown=found, gave_gpu=gave_gpu)
             if found is not None:
-                source = _source(claim.name, device)
-                sources[source] = None
-                parts.append(replace(found, source=source))
-    distinct = {part.key: part for part in parts}
+                parts.append(replace(found, source=_source(claim.name, device)))
+    distinct, sources = {part.key: part for part in parts}, dict.fromkeys(part.source for part in parts)
     return Claimed(source=brief(", ".join(sources), _LONGEST_SOURCE), parts=tuple(distinct.values())) if parts else None
 
 
@@ -246,9 +243,7 @@ def _may_be_acted_on(each: Assessment, used: int) -> bool:
         return False
     steps = (step for step in each.rule.steps if step.do.enforces)
     return any(
-        bool(each.short)
-        if step.under_pressure
-        else used > step.above.threshold_bytes(each.allowed if each.allowed is not None else 0, step.do)
+        bool(each.short) if step.under_pressure else used > step.above.threshold_bytes(each.allowed or 0, step.do)
         for step in steps
     )
 

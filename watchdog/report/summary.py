@@ -125,7 +125,7 @@ def encoded(value: Struct) -> bytes:
 
 
 def _fitting(rows: Iterator[Any], room: int) -> tuple[tuple[Any, ...], int]:
-    """The first rows whose JSON fits into so many bytes, and the bytes that are left."""
+    """The first rows whose JSON fits into `room` bytes, and the bytes that are left."""
     kept = []
     for row in rows:
         size = len(encoded(row)) + 1
