@@ -3,46 +3,64 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from rich.cells import cell_len
 
 from tests.report.build import busy, climbing, quiet, status_document
-from watchdog.cli.cluster import NodeAnswer, cluster_text, kubeconfig_of
+from watchdog.cli.cluster import kubeconfig_of
+from watchdog.cli.cluster_rows import SORTS, NodeAnswer, cluster_text, pod_rows
+from watchdog.cli.main import CLUSTER_SORTS
+from watchdog.cli.rows import Choice
 from watchdog.core.errors import Problem
+from watchdog.core.model import Now
+from watchdog.core.policy import Do
 from watchdog.kube.daemons import DaemonPod
-from watchdog.report.status import StatusError, decode
-from watchdog.report.summary import MOST_BYTES, Summary, decode_summary, encoded, summary_of
+from watchdog.report.status import Moment, StatusError, decode
+from watchdog.report.summary import MOST_BYTES, AccountSummary, Summary, decode_summary, encoded, summary_of
 
 
 def answered(report: Any, node: str = "n1") -> NodeAnswer[Summary]:
     """What the daemon of a node answers while this is its last cycle."""
     status = decode(json.dumps({**status_document(report), "node": node}).encode())
     daemon = DaemonPod(node=node, namespace="gpu-memory-watchdog", name=f"gpu-watchdog-{node}")
-    return NodeAnswer(daemon=daemon, answer=decode_summary(encoded(summary_of(status))))
+    summary = decode_summary(encoded(summary_of(status)))
+    return NodeAnswer(node=node, daemon=daemon, answer=summary, at_s=100.0, via="proxy")
 
 
 def silent(node: str, cause: str, remedy: str = "") -> NodeAnswer[Summary]:
     """A node without an answer."""
     daemon = DaemonPod(node=node, namespace="gpu-memory-watchdog", name=f"gpu-watchdog-{node}")
-    return NodeAnswer(daemon=daemon, problem=Problem(cause, remedy))
+    return NodeAnswer(node=node, daemon=daemon, problem=Problem(cause, remedy))
+
+
+URGENT: Final = Choice(sort="urgency")
+
+
+def now(wall_s: float) -> Now:
+    """Ten seconds after all answers came."""
+    return Now(boottime_s=110.0, wall_s=wall_s, boot_id="")
 
 
 def test_the_most_urgent_of_all_nodes_comes_first() -> None:
     """A node with something to say is above the calm ones, a pod that is acted on above one that is due later."""
     now_s = climbing(9).at.wall_s + 1
-    text = cluster_text([answered(quiet(), "a"), answered(climbing(9), "b"), answered(busy(9, 20.0), "c")], now_s)
+    answers = [answered(quiet(), "a"), answered(climbing(9), "b"), answered(busy(9, 20.0), "c")]
+    text = cluster_text(answers, URGENT, now(now_s))
     head, nodes, pods = text.split("\n\n")
     assert head == "3 nodes answer through the API server's proxy"
     assert [line.split()[0] for line in nodes.splitlines()] == ["NODE", "b", "c", "a"]
-    assert [line.split()[0] for line in pods.splitlines()] == ["NODE", "c", "b"]
+    first, second = pods.splitlines()[1:]
+    assert (first.split()[1], second.split()[1]) == ("c", "b")
     assert "in progress" in pods.splitlines()[1]
     assert "kill in" in pods.splitlines()[2] or "kill now" in pods.splitlines()[2]
 
 
 def test_a_node_that_does_not_answer_is_named_with_the_remedy() -> None:
     """Nobody takes a node that can't be asked for one where all is well."""
-    text = cluster_text([answered(quiet(), "a"), silent("b", "its pod does not run (Pending)", "see x")], 0.0)
+    answers = [answered(quiet(), "a"), silent("b", "its pod does not run (Pending)", "see x")]
+    text = cluster_text(answers, URGENT, now(0.0))
     assert text.startswith("1 node answers through the API server's proxy, 1 does not answer\n")
     assert text.endswith("\n! b: its pod does not run (Pending); see x\n")
 
@@ -50,9 +68,85 @@ def test_a_node_that_does_not_answer_is_named_with_the_remedy() -> None:
 def test_what_is_the_matter_with_a_node_is_in_its_row() -> None:
     """Suspended, stopped, blind and old: each is said, with the reason that was given."""
     stopped = quiet(suspended=("stop_file",), enforcing=False)
-    text = cluster_text([answered(stopped, "a")], stopped.at.wall_s + 100)
-    assert "NOT enforcing; suspended: stop_file" in text
+    text = cluster_text([answered(stopped, "a")], URGENT, now(stopped.at.wall_s + 100))
+    assert "NOT enforcing\n" in text
+    assert "! a: suspended: stop_file" in text
     assert "last read 1m 40s ago" in text
+
+
+def test_an_answer_stays_with_its_age() -> None:
+    """A node that no longer answers is shown as it was, and since when and why there is nothing newer."""
+    kept = replace(answered(climbing(9), "a"), problem=Problem("the node is NotReady", "see x"))
+    text = cluster_text([kept], URGENT, now(climbing(9).at.wall_s))
+    assert text.startswith("1 node does not answer\n")
+    assert "12.4Gi" in text
+    assert "! a: no answer since 10s: the node is NotReady; see x" in text
+
+
+def test_which_way_it_took_and_why() -> None:
+    """The first line: an operator learns that the network is closed, and not only that it works anyway."""
+    other = replace(answered(quiet(), "b"), via="port-forward", why="the proxy does not answer")
+    text = cluster_text([answered(quiet(), "a"), other, silent("c", "x")], URGENT, now(quiet().at.wall_s))
+    ways = "1 node answers through the API server's proxy, 1 answers by port-forward, 1 does not answer"
+    assert text.splitlines()[0] == f"{ways} (the proxy does not answer)"
+
+
+def account(name: str, **values: object) -> AccountSummary:
+    """An account of 1 byte within its limit of 10."""
+    known = {"namespace": "a", "pod": name, "used": 1, "compared": 1, "allowed": 10, "verdict": "within", **values}
+    return AccountSummary(**known)  # type: ignore[arg-type]
+
+
+ACCOUNTS: Final = {
+    "n2": (account("calm", used=7, compared=7), account("old", used=12, compared=12, verdict="over", over_since=50.0)),
+    "n1": (
+        account("far", used=30, compared=30, verdict="over", over_since=90.0),
+        account("due", namespace="b", do=Do.KILL, due_in_s=3.0, used=11, compared=11, verdict="over", over_since=80.0),
+        account("acting", acting=True, used=20, compared=20, verdict="over", over_since=70.0),
+        account("unknown", namespace="c", used=None, used_at_least=5, compared=5, verdict="unknown"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("choice", "shown"),
+    [
+        (Choice(sort="urgency"), "acting due far old unknown calm"),
+        (Choice(sort="use"), "far acting old due calm unknown"),
+        (Choice(sort="over"), "far acting old due calm unknown"),
+        (Choice(sort="age"), "old acting due far calm unknown"),
+        (Choice(sort="namespace"), "acting calm far old due unknown"),
+        (Choice(sort="node"), "acting far due unknown calm old"),
+        (Choice(sort="node", backwards=True), "calm old acting far due unknown"),
+        (Choice(sort="urgency", over=True), "acting due far old"),
+        (Choice(sort="urgency", text="N2 within"), "calm"),
+        (Choice(sort="urgency", text="b/"), "due"),
+        (Choice(sort="urgency", text="missing"), ""),
+    ],
+)
+def test_the_orders_and_filters(choice: Choice, shown: str) -> None:
+    """Each order that `--sort` and `o` name, and what the filters leave."""
+    answers = [
+        NodeAnswer(node=node, answer=Summary(node=node, at=Moment(0.0), accounts=accounts))
+        for node, accounts in ACCOUNTS.items()
+    ]
+    assert [row.account.pod for row in pod_rows(answers, choice)] == shown.split()
+
+
+def test_the_orders_are_those_of_the_command_line() -> None:
+    """main.py names them without importing the view."""
+    assert tuple(SORTS) == CLUSTER_SORTS
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("length", [8, 63, 253])
+def test_it_fits_a_terminal(width: int, length: int) -> None:
+    """Names as long as Kubernetes allows, on any width: no line is wider, and the numbers are whole."""
+    node = "n" * length
+    answers = [answered(climbing(9), node), silent(f"x{node}", "the proxy does not answer", "let it " * 30)]
+    text = cluster_text(answers, URGENT, now(climbing(9).at.wall_s), width=width)
+    assert all(cell_len(line) <= max(width, 50) for line in text.splitlines())
+    assert "12.4Gi" in text
 
 
 @pytest.mark.parametrize(
@@ -70,7 +164,7 @@ def test_names_in_an_answer_stay_text() -> None:
     whole = answered(climbing(9)).answer
     assert whole is not None
     odd = replace_names(whole, "\x1b[2J\n")
-    text = cluster_text([replace(answered(climbing(9)), answer=odd)], whole.at)
+    text = cluster_text([replace(answered(climbing(9)), answer=odd)], URGENT, now(whole.at))
     assert "\x1b" not in text
     assert "\\x1b[2J" in text
 

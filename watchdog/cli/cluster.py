@@ -2,40 +2,41 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from watchdog import clock
-from watchdog.cli.tables import Cell, Column, printed, table
+from watchdog.cli.cluster_live import ClusterLive
+from watchdog.cli.cluster_rows import NodeAnswer, cluster_text
+from watchdog.cli.rows import Choice
+from watchdog.cli.tables import output_width
+from watchdog.cli.top import show
 from watchdog.core.errors import Problem
-from watchdog.kube.client import PERSONAL_AGENT, Api
-from watchdog.kube.daemons import DaemonError, DaemonPod, ask_daemon, find_daemons
-from watchdog.report.status import StatusError, decode
-from watchdog.report.summary import AccountSummary, Summary, decode_summary
-from watchdog.report.text import byte_cell, count, inert, span
+from watchdog.kube.client import MOST_CONNECTIONS, PERSONAL_AGENT, Api
+from watchdog.kube.daemons import DaemonError, DaemonPod, Daemons, find_daemons
+from watchdog.kube.routes import Routes
+from watchdog.report.status import Status, StatusError, decode
+from watchdog.report.summary import Summary, decode_summary
+from watchdog.report.text import inert
 
-_AT_A_TIME: Final = 16
-_MOST_PODS: Final = 40
-_OLD_S: Final = 30.0
-_NO_DAEMONS: Final = (
-    "there is no pod of the watchdog here: install it (docs/install.md), or name another namespace with --namespace or "
-    "another cluster with --kubeconfig"
+# How long the lists of pods and nodes are used; a daemon that is replaced is missing until then.
+_LISTS_S: Final = 30.0
+_NO_DAEMONS: Final = Problem(
+    "there is no pod of the watchdog here",
+    "install it (docs/install.md), or name another namespace with --namespace or another cluster with --kubeconfig",
+)
+_NO_POD: Final = Problem(
+    "a DaemonSet of the watchdog selects this node, and there is no pod of it here",
+    "see its taints: `kubectl describe node {node}`, and what the controller says: `kubectl describe daemonset`",
 )
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeAnswer(Generic[Answer]):
-    """What a node's daemon has answered, or why there is no answer."""
-
-    daemon: DaemonPod
-    answer: Answer | None = None
-    problem: Problem | None = None
 
 
 def kubeconfig_of(chosen: Path | None) -> Path | None:
@@ -47,38 +48,146 @@ def kubeconfig_of(chosen: Path | None) -> Path | None:
     return next((each for each in (*named, usual) if each.is_file()), None)
 
 
-def ask_nodes(
-    api: Api, daemons: Sequence[DaemonPod], path: str, read: Callable[[bytes], Answer]
-) -> list[NodeAnswer[Answer]]:
-    """Ask each daemon, at most 16 at a time; what can't be read is a problem of that node alone."""
+class Cluster:
+    """The nodes of a cluster, and what each answered last. `refresh` is for one thread, the rest for any."""
 
-    def ask(daemon: DaemonPod) -> NodeAnswer[Answer]:
+    def __init__(self, api: Api, namespace: str = "") -> None:
+        self._api = api
+        self._namespace = namespace
+        self._routes = Routes(api)
+        self._lock = threading.Lock()
+        self._daemons = Daemons(pods=(), unready={})
+        self._listed_s = -_LISTS_S
+        self._answers: dict[tuple[str, str, str], NodeAnswer[Summary]] = {}
+
+    @property
+    def answers(self) -> tuple[NodeAnswer[Summary], ...]:
+        """What each node answered last, by node."""
+        with self._lock:
+            return tuple(each for _, each in sorted(self._answers.items()))
+
+    @property
+    def problem(self) -> Problem | None:
+        """Why nodes without a daemon are not known; None: they are."""
+        return self._daemons.problem
+
+    @property
+    def bare(self) -> list[NodeAnswer[Any]]:
+        """The nodes that should have a daemon and have none."""
+        return [NodeAnswer(node=node, problem=_no_pod(node)) for node in self._daemons.bare]
+
+    def list_daemons(self) -> tuple[DaemonPod, ...]:
+        """The daemons, from a list that is at most half a minute old; DaemonError, also if there is none."""
+        if time.monotonic() - self._listed_s >= _LISTS_S:
+            self._daemons = find_daemons(self._api, self._namespace)
+            self._listed_s = time.monotonic()
+        if not self._daemons.pods:
+            self._listed_s = -_LISTS_S
+            raise DaemonError(_NO_DAEMONS)
+        return self._daemons.pods
+
+    def daemon_of(self, node: str) -> DaemonPod:
+        """The daemon of a node; DaemonError names the nodes that have one."""
+        daemons = self.list_daemons()
+        found = next((each for each in daemons if each.node == node), None)
+        if found is None:
+            known = ", ".join(sorted({each.node for each in daemons})[:_MOST_NAMES])
+            raise DaemonError(Problem(f"there is no pod of the watchdog on node {node}", f"there is one on {known}"))
+        return found
+
+    def refresh(self, answered: Callable[[], object] = lambda: None) -> None:
+        """Ask every daemon for its summary; `answered` is called as each answer arrives. DaemonError."""
+        daemons = self.list_daemons()
+        fresh: list[NodeAnswer[Summary]] = [NodeAnswer(node=each.node, daemon=each) for each in daemons]
+        fresh += self.bare
+        with self._lock:
+            self._answers = {each.key: self._answers.get(each.key, each) for each in fresh}
+
+        def keep(answer: NodeAnswer[Summary]) -> None:
+            with self._lock:
+                before = self._answers.get(answer.key)
+                if before is not None and answer.answer is None:
+                    answer = replace(before, problem=answer.problem)
+                self._answers[answer.key] = answer
+            answered()
+
+        self.ask("/api/summary", decode_summary, keep)
+
+    def ask(self, path: str, read: Callable[[bytes], Answer], keep: Callable[[NodeAnswer[Answer]], object]) -> None:
+        """Ask each daemon, at most 16 at a time, and pass on what comes; what can't be read is that node's problem."""
+
+        def ask(daemon: DaemonPod) -> None:
+            keep(self._ask(daemon, path, read))
+
+        with ThreadPoolExecutor(MOST_CONNECTIONS, "cluster") as pool:
+            for _ in pool.map(ask, self.list_daemons()):
+                pass
+
+    def status_of(self, answer: NodeAnswer[Summary]) -> Status:
+        """The whole status of a node; DaemonError."""
+        if answer.daemon is None:
+            raise DaemonError(answer.problem or _no_pod(answer.node))
+        return self.read_status(answer.daemon)
+
+    def read_status(self, daemon: DaemonPod) -> Status:
+        """The whole status from a daemon; DaemonError."""
+        answer = self._ask(daemon, "/api/status", decode)
+        if answer.answer is None:
+            raise DaemonError(answer.problem or Problem("no answer"))
+        return answer.answer
+
+    def _ask(self, daemon: DaemonPod, path: str, read: Callable[[bytes], Answer]) -> NodeAnswer[Answer]:
         try:
-            return NodeAnswer(daemon=daemon, answer=read(ask_daemon(api, daemon, path)))
+            came = self._routes.ask(daemon, path)
+            answer = read(came.body)
         except DaemonError as error:
-            return NodeAnswer(daemon=daemon, problem=error.problem)
+            state = self._daemons.unready.get(daemon.node)
+            problem = error.problem.of(f"the node is {state}") if state else error.problem
         except StatusError as error:
-            return NodeAnswer(daemon=daemon, problem=Problem(str(error), "see whether all nodes run the same version"))
+            problem = Problem(str(error), "see whether all nodes run the same version")
+        else:
+            at_s = clock.now().boottime_s
+            return NodeAnswer(node=daemon.node, daemon=daemon, answer=answer, at_s=at_s, via=came.via, why=came.why)
+        return NodeAnswer(node=daemon.node, daemon=daemon, problem=problem)
 
-    with ThreadPoolExecutor(_AT_A_TIME, "cluster") as pool:
-        return list(pool.map(ask, daemons))
+
+_MOST_NAMES: Final = 20
 
 
-def print_cluster(kubeconfig: Path | None, namespace: str, *, as_json: bool) -> None:
+def _no_pod(node: str) -> Problem:
+    return Problem(_NO_POD.cause, _NO_POD.remedy.format(node=node))
+
+
+def open_cluster(api: Api, namespace: str) -> Cluster:
+    """The cluster of an API server; click's error if its daemons can't be listed."""
+    cluster = Cluster(api, namespace)
+    try:
+        cluster.list_daemons()
+    except DaemonError as error:
+        raise click.ClickException(inert(str(error), 1000)) from error
+    return cluster
+
+
+def print_cluster(kubeconfig: Path | None, namespace: str, choice: Choice, *, as_json: bool) -> None:
     """Print every node once."""
     with Api(kubeconfig_of(kubeconfig), PERSONAL_AGENT) as api:
-        try:
-            daemons = find_daemons(api, namespace)
-        except DaemonError as error:
-            raise click.ClickException(inert(str(error), 1000)) from error
-        if not daemons:
-            raise click.ClickException(_NO_DAEMONS)
+        cluster = open_cluster(api, namespace)
         if as_json:
-            click.echo(json.dumps(_document(ask_nodes(api, daemons, "/api/status", _checked)), indent=1))
-        else:
-            click.echo(
-                cluster_text(ask_nodes(api, daemons, "/api/summary", decode_summary), clock.now().wall_s), nl=False
-            )
+            answers: list[NodeAnswer[tuple[float, Any]]] = []
+            cluster.ask("/api/status", _checked, answers.append)
+            click.echo(json.dumps(_document([*answers, *cluster.bare]), indent=1))
+            return
+        cluster.refresh()
+        click.echo(
+            cluster_text(cluster.answers, choice, clock.now(), problem=cluster.problem, width=output_width()), nl=False
+        )
+
+
+def watch_cluster(kubeconfig: Path | None, namespace: str, choice: Choice, interval_s: float) -> None:
+    """Show all nodes live until the user quits."""
+    with Api(kubeconfig_of(kubeconfig), PERSONAL_AGENT) as api:
+        cluster = open_cluster(api, namespace)
+        show(lambda terminal, bell: ClusterLive(terminal, bell, cluster, choice, interval_s))
 
 
 def _checked(body: bytes) -> tuple[float, Any]:
@@ -88,129 +197,11 @@ def _checked(body: bytes) -> tuple[float, Any]:
 
 def _document(answers: Iterable[NodeAnswer[tuple[float, Any]]]) -> dict[str, Any]:
     now_s = clock.now().wall_s
-    nodes = []
-    for each in answers:
+    nodes, ways = [], set()
+    for each in sorted(answers, key=lambda answer: answer.key):
         at_s, status = each.answer or (None, None)
         age_s = None if at_s is None else round(max(now_s - at_s, 0.0), 1)
         problem = None if each.problem is None else inert(str(each.problem), 1000)
-        nodes.append({"node": inert(each.daemon.node), "age_s": age_s, "status": status, "problem": problem})
-    return {"via": "proxy", "nodes": nodes}
-
-
-_NODES: Final = (
-    Column(title="NODE"),
-    Column(title="GPUS", right=True),
-    Column(title="USED", right=True),
-    Column(title="TOTAL", right=True),
-    Column(title="PODS", right=True),
-    Column(title="OVER", right=True),
-    Column(title="STATE"),
-)
-_PODS: Final = (
-    Column(title="NODE"),
-    Column(title="POD"),
-    Column(title="CONTAINER"),
-    Column(title="GPU", right=True),
-    Column(title="USED", right=True),
-    Column(title="ALLOWED", right=True),
-    Column(title="VERDICT"),
-    Column(title="NEXT"),
-)
-
-
-def cluster_text(answers: Sequence[NodeAnswer[Summary]], now_s: float) -> str:
-    """All nodes as tables: the nodes, those first of which there is something to say; pods; who does not answer."""
-    known = [each.answer for each in answers if each.answer is not None]
-    silent = [each for each in answers if each.answer is None]
-    lines: list[Cell] = [_headline(len(known), len(silent))]
-    if known:
-        rows = sorted(known, key=lambda each: (not _remarks(each, now_s), each.node))
-        lines += ["", *table(_NODES, [_node(each, now_s) for each in rows])]
-        urgent = _urgent(known)
-        shown = urgent[:_MOST_PODS]
-        if shown:
-            lines += ["", *table(_PODS, [_pod(node, account) for node, account in shown])]
-        lines += [f"and {len(urgent) - len(shown)} more"] if len(urgent) > len(shown) else []
-        lines += [] if shown else ["", "No pod is over its limit, and no step is due."]
-    lines += ["", *(_silent(each) for each in silent)] if silent else []
-    return printed(lines)
-
-
-def _headline(known: int, silent: int) -> str:
-    missing = f", {silent} {'does' if silent == 1 else 'do'} not answer" if silent else ""
-    answers = "answers" if known == 1 else "answer"
-    return f"{count(known, 'node')} {answers} through the API server's proxy{missing}"
-
-
-def _node(node: Summary, now_s: float) -> tuple[str, ...]:
-    used, total = ([getattr(gpu, name) for gpu in node.gpus] for name in ("used", "total"))
-    is_whole = len(node.gpus) == node.gpus_in_all
-    state = "enforcing" if node.enforcing else "observing" if node.mode == "observe" else "NOT enforcing"
-    return (
-        inert(node.node),
-        str(node.gpus_in_all),
-        *(byte_cell(sum(each)) if is_whole and None not in each else "unknown" for each in (used, total)),
-        str(node.accounts_in_all),
-        str(node.verdicts.get("over", 0)),
-        "; ".join([state, *_remarks(node, now_s)]),
-    )
-
-
-def _remarks(node: Summary, now_s: float) -> list[str]:
-    """What is the matter with a node, each in a few words."""
-    down = [gpu.number for gpu in node.gpus if not gpu.up]
-    why = f" ({inert(node.stopped_why, 100)})" if node.stopped_why else ""
-    remarks = [f"suspended: {inert(', '.join(node.suspended), 200)}{why}"] if node.suspended else []
-    remarks += [f"maintenance: {inert(node.maintenance, 100)}"] if node.maintenance and not node.suspended else []
-    remarks += ["its loop hangs"] if node.hangs_since is not None else []
-    remarks += [f"last read {span(now_s - node.at)} ago"] if now_s - node.at > _OLD_S else []
-    remarks += ["its pod list is old"] if node.pods_stale else []
-    remarks += ["the breaker is open"] if node.breaker_open else []
-    remarks += [f"{'GPU' if len(down) == 1 else 'GPUs'} {', '.join(map(inert, down))} down"] if down else []
-    remarks += [f"{count(node.gaps, 'data gap')}, first {inert(node.gap or '', 160)}"] if node.gaps else []
-    over = node.verdicts.get("over", 0)
-    return remarks + ([f"{count(over, 'account')} over"] if over else [])
-
-
-def _urgent(nodes: Iterable[Summary]) -> list[tuple[Summary, AccountSummary]]:
-    """The accounts over their limit, acted on or with a step, of all nodes, the most urgent first."""
-    found = [
-        (node, each) for node in nodes for each in node.accounts if each.acting or each.do or each.verdict == "over"
-    ]
-
-    def order(pair: tuple[Summary, AccountSummary]) -> tuple[bool, bool, float, float, str, str]:
-        node, each = pair
-        over = (each.compared or 0) - each.allowed if each.allowed is not None else 0
-        due_s = float(each.due_in_s) if each.due_in_s is not None else 0.0
-        return not each.acting, each.do is None, due_s, -over, node.node, f"{each.namespace}/{each.pod}"
-
-    return sorted(found, key=order)
-
-
-def _pod(node: Summary, account: AccountSummary) -> tuple[str, ...]:
-    return (
-        inert(node.node),
-        f"{inert(account.namespace)}/{inert(account.pod)}",
-        "-" if account.container is None else inert(account.container) or "unlisted containers",
-        inert(account.gpu or "-"),
-        byte_cell(account.used if account.used is not None else account.used_at_least),
-        "-" if account.allowed is None else byte_cell(account.allowed),
-        inert(account.verdict, 40),
-        _next(account),
-    )
-
-
-def _next(account: AccountSummary) -> str:
-    if account.acting:
-        return "in progress"
-    if account.do is None:
-        return "-"
-    if account.withheld_by:
-        return f"{account.do} withheld: {inert(account.withheld_by, 40)}"
-    due_s = account.due_in_s or 0
-    return f"{account.do} in {span(due_s)}" if due_s > 0 else f"{account.do} now"
-
-
-def _silent(each: NodeAnswer[Summary]) -> str:
-    problem = each.problem or Problem("no answer")
-    return f"! {inert(each.daemon.node) or 'a pod without a node'}: {inert(str(problem), 600)}"
+        ways.add(each.via)
+        nodes.append({"node": inert(each.node), "age_s": age_s, "status": status, "problem": problem})
+    return {"via": "port-forward" if ways - {None} == {"port-forward"} else "proxy", "nodes": nodes}

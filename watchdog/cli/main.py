@@ -293,6 +293,7 @@ def recommend(context: click.Context, /, *, policy: Path, since: str, journal: P
 
 # Of `top`: what pods can be sorted by, and the bounds of the interval (seconds).
 SORTS = ("percent", "used", "declared", "time", "verdict", "name")
+CLUSTER_SORTS = ("urgency", "use", "over", "age", "namespace", "node")
 SHORTEST_S, LONGEST_S = 0.2, 3600.0
 
 
@@ -366,7 +367,12 @@ def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
     is_flag=True,
     help="Print the status once, in columns for scripts; default when stdout is not a terminal.",
 )
-@click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True, help="What to sort pods by.")
+@click.option(
+    "--sort",
+    type=click.Choice([*SORTS, *CLUSTER_SORTS]),
+    show_default=f"{SORTS[0]}; with --cluster {CLUSTER_SORTS[0]}",
+    help=f"What to sort pods by; with --cluster {', '.join(CLUSTER_SORTS[:-1])} or {CLUSTER_SORTS[-1]}.",
+)
 @click.option(
     "--interval",
     default="2s",
@@ -403,20 +409,26 @@ def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
 
     Queries the daemon of this node or of another. --json prints its full status once; with --cluster, that of each.
     """
-    if options["cluster"]:
-        from watchdog.cli.cluster import print_cluster
-
-        _show_library_messages()
-        print_cluster(options["kubeconfig"], options["namespace"], as_json=as_json)
-        return
     from watchdog.cli.rows import Choice
     from watchdog.cli.top import is_live, print_top, run_live
 
     interval_s = duration(options["interval"], "--interval")
     if not SHORTEST_S <= interval_s <= LONGEST_S:
         raise click.BadParameter("give 200ms to 1h", param_hint="--interval")
-    choice = Choice(sort=options["sort"], text=options["text"], gpu=options["gpu"], over=options["over"])
-    if options["once"] or as_json or not is_live():
+    sorts = CLUSTER_SORTS if options["cluster"] else SORTS
+    if options["sort"] not in (None, *sorts):
+        raise click.BadParameter(f"give one of {', '.join(sorts)}", param_hint="--sort")
+    choice = Choice(sort=options["sort"] or sorts[0], text=options["text"], gpu=options["gpu"], over=options["over"])
+    is_once = options["once"] or as_json or not is_live()
+    if options["cluster"]:
+        from watchdog.cli.cluster import print_cluster, watch_cluster
+
+        _show_library_messages()
+        if is_once:
+            print_cluster(options["kubeconfig"], options["namespace"], choice, as_json=as_json)
+        else:
+            watch_cluster(options["kubeconfig"], options["namespace"], choice, interval_s)
+    elif is_once:
         print_top(_address(url, listen), choice, as_json=as_json)
     else:
         run_live(_address(url, listen), choice, interval_s)

@@ -74,6 +74,11 @@ class TopRow:
     is_unattributed: bool = False
 
     @property
+    def key(self) -> object:
+        """What a selection follows."""
+        return self.account.key
+
+    @property
     def name(self) -> str:
         """The pod as `namespace/name`, with the container of the account."""
         if self.is_unattributed:

@@ -7,8 +7,10 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import click
 
@@ -16,7 +18,7 @@ from watchdog.cli.client import QueryError, help_lines, query_json, query_status
 from watchdog.cli.rows import Choice, TopRow, chosen, is_gpu, prepare, timers_run
 from watchdog.cli.status_text import status_text
 from watchdog.cli.terminal import Terminal, size_of
-from watchdog.cli.top_keys import Selection, keys_of, pressed
+from watchdog.cli.top_keys import NODE_KEYS, Bindings, Selection, keys_of, pressed
 from watchdog.cli.top_view import ScreenFrame, draw
 from watchdog.clock import Bell, Waiter
 from watchdog.core.units import format_duration
@@ -59,36 +61,61 @@ _ESCAPE_S: Final = 0.05  # the rest of an escape sequence arrives within this ti
 _FRAME_S: Final = 1.0
 
 
-class Poller:
-    """Queries the daemon on a thread, so that keys work while the daemon hangs; one query at a time."""
+Answer = TypeVar("Answer")
 
-    def __init__(self, url: str) -> None:
-        self.bell = Bell()  # rung when an answer has arrived
+
+class Poller(Generic[Answer]):
+    """Asks on a thread, so that keys work while a daemon hangs; one question at a time."""
+
+    def __init__(self, ask: Callable[[], Answer], bell: Bell) -> None:
+        """`ask` never raises; the bell is rung when an answer has arrived."""
         self.is_busy = False
-        self._url = url
-        self._answer: tuple[Status | None, str, float] = (None, "", 0.0)
+        self._ask = ask
+        self._bell = bell
+        self._answers: deque[tuple[Answer, float]] = deque(maxlen=1)
 
     def send_query(self) -> None:
-        """Query the daemon; no query may be in progress."""
+        """Ask; no question may be in progress."""
         self.is_busy = True
         # A daemon thread: exiting must not wait for an answer that never comes.
         threading.Thread(target=self._query, name="poller", daemon=True).start()
 
-    def pop_answer(self) -> tuple[Status | None, str, float] | None:
-        """An answer that has arrived: the status, or why there is none and what to do, and when (monotonic)."""
-        if not self.bell.silence():
+    def pop_answer(self) -> tuple[Answer, float] | None:
+        """An answer that has arrived, and when (monotonic)."""
+        if not self._answers:
             return None
         self.is_busy = False
-        return self._answer
+        return self._answers.pop()
 
     def _query(self) -> None:
-        status, problem = None, ""
-        try:
-            status = query_status(self._url)
-        except QueryError as error:
-            problem = _unreached(error, "top")
-        self._answer = status, problem, time.monotonic()
-        self.bell.ring()
+        self._answers.append((self._ask(), time.monotonic()))
+        self._bell.ring()
+
+
+# A status, or why there is none and what to do, in lines.
+Asked = tuple[Status | None, str]
+
+
+def ask_at(url: str) -> Asked:
+    """What the daemon at an address answers."""
+    try:
+        return query_status(url), ""
+    except QueryError as error:
+        return None, _unreached(error, "top")
+
+
+class View(Protocol):
+    """What is on the screen, until it has ended."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the user has left it."""
+
+    def update(self) -> None:
+        """Take what has arrived, and draw."""
+
+    def sleep_s(self) -> float:
+        """Seconds until there is something to do, unless a key, an answer or a signal arrives."""
 
 
 class Signals:
@@ -118,12 +145,21 @@ class Signals:
 
 
 class Live:
-    """The view: what is on the screen, and the status and choices behind it."""
+    """The view of a node: what is on the screen, and the status and choices behind it."""
 
-    def __init__(self, terminal: Terminal, url: str, choice: Choice, interval_s: float) -> None:
+    def __init__(
+        self,
+        terminal: Terminal,
+        bell: Bell,
+        ask: Callable[[], Asked],
+        selection: Selection,
+        interval_s: float,
+        bindings: Bindings = NODE_KEYS,
+    ) -> None:
         self._terminal = terminal
-        self._poller = Poller(url)
-        self._selection = Selection(choice=choice)
+        self._poller = Poller(ask, bell)
+        self._selection = selection
+        self._bindings = bindings
         self._signs = prepare(sys.stdout)
         self._interval_s = interval_s
         self._status: Status | None = None
@@ -134,27 +170,13 @@ class Live:
         self._next_s = 0.0
         self._pending = b""
 
-    def run(self, waiter: Waiter, signals: Signals) -> None:
-        """Run until the user quits, a signal ends it or the terminal goes away."""
-        waiter.watch(self._poller.bell.fileno())
-        if self._terminal.keys is not None:
-            waiter.watch(self._terminal.keys)
-        with contextlib.suppress(EOFError):
-            while not self._selection.ended and not signals.received & _ENDING:
-                if signal.SIGTSTP in signals.received:
-                    signals.received.discard(signal.SIGTSTP)
-                    self._terminal.give_back()
-                    signals.stop_here()
-                    signals.received.add(signal.SIGCONT)
-                if signal.SIGCONT in signals.received:
-                    # The shell may have changed the terminal meanwhile.
-                    signals.received.discard(signal.SIGCONT)
-                    self._terminal.give_back()
-                    self._terminal.take_over()
-                self._update()
-                waiter.wait(self._sleep_s())
+    @property
+    def ended(self) -> bool:
+        """Whether the user has left it."""
+        return self._selection.ended
 
-    def _update(self) -> None:
+    def update(self) -> None:
+        """Take what has arrived, and draw."""
         now_s, is_paused = time.monotonic(), self._selection.paused
         if not is_paused and now_s >= self._next_s and not self._poller.is_busy:
             self._next_s = now_s + self._interval_s
@@ -174,6 +196,7 @@ class Live:
             height=height,
             signs=self._signs,
             problem=self._staleness(now_s),
+            is_inner=self._bindings is not NODE_KEYS,
         )
         self._terminal.draw(draw(frame), width, height)
 
@@ -182,7 +205,7 @@ class Live:
         # What was asked for before a pause is not shown during it.
         if answer is None or (self._selection.paused and self._status is not None):
             return
-        status, self._problem, at_s = answer
+        (status, self._problem), at_s = answer
         if status is None:
             return
         self._answered_s = at_s
@@ -198,7 +221,7 @@ class Live:
         keys, self._pending = keys_of(self._pending + data, is_all=not data)
         for key in keys:
             rows = self._rows()
-            self._selection = pressed(self._selection.at(rows), key, rows)
+            self._selection = pressed(self._selection.at(rows), key, rows, self._bindings)
 
     def _rows(self) -> tuple[TopRow, ...]:
         return chosen(self._status, self._selection.choice) if self._status is not None else ()
@@ -214,7 +237,7 @@ class Live:
         age = span(float(round(now_s - self._answered_s)))
         return "\n".join([f"This data is {age} old, {again}: {problem}", *hints])
 
-    def _sleep_s(self) -> float:
+    def sleep_s(self) -> float:
         """Seconds until there is something to do, unless a key, an answer or a signal arrives."""
         if self._pending:
             return _ESCAPE_S
@@ -224,12 +247,39 @@ class Live:
 
 
 def run_live(url: str, choice: Choice, interval_s: float) -> None:
-    """Show the node live until the user quits."""
+    """Show a node live until the user quits."""
+    show(lambda terminal, bell: Live(terminal, bell, partial(ask_at, url), Selection(choice=choice), interval_s))
+
+
+def show(make: Callable[[Terminal, Bell], View]) -> None:
+    """Show a view until the user leaves it, a signal ends it or the terminal goes away."""
     keys = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
     with (
+        contextlib.closing(Bell()) as bell,
         contextlib.closing(Waiter()) as waiter,
         contextlib.closing(Signals(waiter)) as signals,
         contextlib.suppress(OSError),  # the terminal has gone away, so there is nowhere to report it
         Terminal(keys, sys.stdout) as terminal,
     ):
-        Live(terminal, url, choice, interval_s).run(waiter, signals)
+        waiter.watch(bell.fileno())
+        if keys is not None:
+            waiter.watch(keys)
+        _run(make(terminal, bell), terminal, waiter, signals, bell)
+
+
+def _run(view: View, terminal: Terminal, waiter: Waiter, signals: Signals, bell: Bell) -> None:
+    with contextlib.suppress(EOFError):
+        while not view.ended and not signals.received & _ENDING:
+            if signal.SIGTSTP in signals.received:
+                signals.received.discard(signal.SIGTSTP)
+                terminal.give_back()
+                signals.stop_here()
+                signals.received.add(signal.SIGCONT)
+            if signal.SIGCONT in signals.received:
+                # The shell may have changed the terminal meanwhile.
+                signals.received.discard(signal.SIGCONT)
+                terminal.give_back()
+                terminal.take_over()
+            bell.silence()
+            view.update()
+            waiter.wait(view.sleep_s())

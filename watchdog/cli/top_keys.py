@@ -1,12 +1,11 @@
 """The keys of `top`: decoded from the terminal's bytes, and what each changes in the view."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
-from watchdog.cli.rows import Choice, TopRow
-from watchdog.report.status import StatusKey
+from watchdog.cli.rows import Choice
 
 # What terminals send in their normal and in their application mode (xterm's control sequences, "PC-Style Function
 # Keys"; the Linux console and rxvt differ in home and end).
@@ -62,13 +61,21 @@ SORTS: Final[Mapping[str, str]] = {
 _LONGEST_FILTER: Final = 100
 
 
+class Row(Protocol):
+    """A row that can be selected."""
+
+    @property
+    def key(self) -> object:
+        """What identifies it, wherever it moves."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """The state of the view."""
 
     choice: Choice = field(default_factory=Choice)
-    # The selected account.
-    key: StatusKey | None = None
+    # That of the selected row.
+    key: object = None
     # Its row.
     place: int = 0
     # The filter being typed; None: none is.
@@ -77,11 +84,15 @@ class Selection:
     types_gpu: bool = False
     paused: bool = False
     help: bool = False
+    # Whether the selected row is to be shown alone.
+    opened: bool = False
+    # Whether all rows are shown, also those that are usually summed up.
+    whole: bool = False
     ended: bool = False
 
-    def at(self, rows: tuple[TopRow, ...]) -> "Selection":
-        """The selection among rows that may have moved: it follows its account, or else keeps its place."""
-        keys = [row.account.key for row in rows]
+    def at(self, rows: Sequence[Row]) -> "Selection":
+        """The selection among rows that may have moved: it follows its row, or else keeps its place."""
+        keys = [row.key for row in rows]
         if self.key is not None and self.key in keys:
             return replace(self, place=keys.index(self.key))
         place = min(self.place, max(len(rows) - 1, 0))
@@ -89,23 +100,33 @@ class Selection:
         return replace(self, place=place, key=keys[place] if rows and self.key is not None else None)
 
     def choose(self, **changes: object) -> "Selection":
-        """Show other accounts, from the top."""
+        """Show other rows, from the top."""
         return replace(self, choice=replace(self.choice, **changes), key=None, place=0)  # type: ignore[arg-type]
 
 
-def pressed(state: Selection, key: str, rows: tuple[TopRow, ...]) -> Selection:
-    """The state after a key; an unknown key changes nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bindings:
+    """The keys of a view, beside those that move the selection."""
+
+    # The orders, by the key that chooses each; the same key again reverses it.
+    sorts: Mapping[str, str]
+    actions: Mapping[str, Callable[[Selection], Selection]]
+
+
+def pressed(state: Selection, key: str, rows: Sequence[Row], bindings: "Bindings | None" = None) -> Selection:
+    """The state after a key, one of the view of a node unless others are given; an unknown key changes nothing."""
+    bindings = bindings or NODE_KEYS
     if state.typed is not None:
         return _typing(state, state.typed, key)
     if state.help:
         return replace(state, help=False, ended=key in ("q", "ctrl-c"))
-    if key in SORTS:
-        is_same = state.choice.sort == SORTS[key]
-        return state.choose(sort=SORTS[key], backwards=is_same and not state.choice.backwards)
-    if key in _MOVES:
-        place = max(min(state.place + _MOVES[key], len(rows) - 1), 0)
-        return replace(state, place=place, key=rows[place].account.key if rows else None)
-    return _ACTIONS[key](state) if key in _ACTIONS else state
+    if key in bindings.sorts:
+        is_same = state.choice.sort == bindings.sorts[key]
+        return state.choose(sort=bindings.sorts[key], backwards=is_same and not state.choice.backwards)
+    if key in MOVES:
+        place = max(min(state.place + MOVES[key], len(rows) - 1), 0)
+        return replace(state, place=place, key=rows[place].key if rows else None)
+    return bindings.actions[key](state) if key in bindings.actions else state
 
 
 def _typing(state: Selection, typed: str, key: str) -> Selection:
@@ -121,7 +142,7 @@ def _typing(state: Selection, typed: str, key: str) -> Selection:
 
 
 # Rows to move by; the place is limited to the rows that there are.
-_MOVES: Final[Mapping[str, int]] = {
+MOVES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("down", "j"), 1),
     **dict.fromkeys(("up", "k"), -1),
     "pagedown": 10,
@@ -129,12 +150,18 @@ _MOVES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("home", "g"), -(10**6)),
     **dict.fromkeys(("end", "G"), 10**6),
 }
-_ACTIONS: Final[Mapping[str, Callable[[Selection], Selection]]] = {
+COMMON: Final[Mapping[str, Callable[[Selection], Selection]]] = {
     **dict.fromkeys(("q", "ctrl-c"), lambda state: replace(state, ended=True)),
     **dict.fromkeys(("f", "/"), lambda state: replace(state, typed=state.choice.text, types_gpu=False)),
-    "c": lambda state: replace(state, typed=state.choice.gpu, types_gpu=True),
     **dict.fromkeys(("?", "h"), lambda state: replace(state, help=True)),
-    "o": lambda state: state.choose(over=not state.choice.over),
     " ": lambda state: replace(state, paused=not state.paused),
     "escape": lambda state: state.choose(text="", gpu="", over=False),
 }
+NODE_KEYS: Final = Bindings(
+    sorts=SORTS,
+    actions={
+        **COMMON,
+        "c": lambda state: replace(state, typed=state.choice.gpu, types_gpu=True),
+        "o": lambda state: state.choose(over=not state.choice.over),
+    },
+)

@@ -48,7 +48,7 @@ STYLES: Final = {
     "rest": WARN,
     "free": DIM,
 }
-_MARKED: Final = Style(bold=True, reverse=True)
+MARKED: Final = Style(bold=True, reverse=True)
 _RESULTS: Final = {"failed": BAD, **dict.fromkeys(("blocked", "interrupted", "withdrawn", "observed"), WARN)}
 _BAR: Final = 40
 _SMALL_BAR: Final = 8
@@ -118,6 +118,8 @@ class ScreenFrame:
     signs: Signs
     # Explains in lines why there is no status or why it is old.
     problem: str = ""
+    # Whether leaving the view leads back to that of the cluster.
+    is_inner: bool = False
 
 
 def gpu_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
@@ -241,7 +243,7 @@ def _account(row: TopRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cel
     name = TITLE if account.verdict == "over" else DIM if row.is_unattributed else PLAIN
     return (
         ">" if is_selected else " ",
-        text(row.name, _MARKED if is_selected else name),
+        text(row.name, MARKED if is_selected else name),
         row.gpus or "-",
         row.used(signs),
         row.declared,
@@ -444,12 +446,18 @@ def _wrapped(words: str, style: Style, frame: ScreenFrame) -> list[Text]:
 def _foot(frame: ScreenFrame) -> Text:
     typed = frame.selection.typed
     if typed is None:
-        return text(_FOOT, DIM)
+        return text(_FOOT.replace("q quit", "q back") if frame.is_inner else _FOOT, DIM)
     what = "show only GPU" if frame.selection.types_gpu else "show only"
     return Text.assemble(text(f"{what}: {typed}_", TITLE), ("  (Enter: apply, Esc: cancel)", DIM))
 
 
+def help_lines(keys: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    """What each key does."""
+    lines = [Text.assemble((f"{key:<16}", TITLE), what) for key, what in keys]
+    return [text("Keys", TITLE), *(cut(line, width) for line in lines)]
+
+
 def _help_lines(width: int) -> list[Text]:
-    lines = [text("Keys", TITLE), *(Text.assemble((f"{key:<16}", TITLE), what) for key, what in HELP)]
+    lines = help_lines(HELP, width)
     bars = "Bars of GPUs: processes of pods, unattributed processes, the rest in use (driver, residual), free."
     return [*lines, text(""), *wrapped(bars, max(width, 10))]

@@ -23,7 +23,7 @@ from watchdog import __version__, clock
 from watchdog.core.errors import Problem
 from watchdog.kube.credentials import Credentials, bearer_token, credentials_of, load_access, offset_s
 from watchdog.kube.failure import UNUSABLE_PROXY, ApiConfigError, ApiSilentError, ApiUnreachableError, explain
-from watchdog.kube.official import ApiException, RESTClientObject
+from watchdog.kube.official import ApiException, Configuration, RESTClientObject
 from watchdog.kube.wire import DECODE_ERRORS
 
 
@@ -197,6 +197,7 @@ class ResponseStream:
 
 
 _CONNECT_TIMEOUT_S: Final = 5.0
+MOST_CONNECTIONS: Final = 16
 READ_TIMEOUT_S: Final = 15.0  # the response to an eviction can take 10 s
 USER_AGENT: Final = f"gpu-memory-watchdog/{__version__}"
 PERSONAL_AGENT: Final = f"gpu-watchdog/{__version__}"  # of a command that a person runs with rights of their own
@@ -248,6 +249,11 @@ class Api:
         """The credentials of this account, without the secret; ApiConfigError as for a request."""
         return credentials_of(self._open_client().configuration)
 
+    def access(self) -> tuple[Configuration, str]:
+        """The configuration, and the value of the header `authorization`, for connections that are no requests."""
+        configuration = self._open_client().configuration
+        return configuration, bearer_token(configuration, self._kubeconfig)
+
     def close(self) -> None:
         """Close the connections; returns at once."""
         # Not under the lock: its holder may be waiting for an `exec` plugin of the kubeconfig.
@@ -294,6 +300,8 @@ class Api:
                 access = load_access(self._kubeconfig)
                 configuration, self._until_s = access.configuration, access.until_s
                 configuration.keep_alive = True
+                # Otherwise five per CPU are kept, and each of more threads connects anew for each request.
+                configuration.connection_pool_maxsize = MOST_CONNECTIONS
                 # urllib3 would otherwise retry requests automatically, including 429 and 503 after their Retry-After.
                 configuration.retries = Retry(total=False, redirect=False)
                 try:

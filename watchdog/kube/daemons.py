@@ -1,33 +1,40 @@
-"""The watchdog's pods in a cluster, and questions to them through the API server's proxy."""
+"""The watchdog's pods in a cluster, the nodes that should have one and have none, and the nodes that are not ready."""
 
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
+import tenacity
+from urllib3.exceptions import ReadTimeoutError
 
-from watchdog.core.errors import Problem
-from watchdog.kube.client import Api, ApiResponse
-from watchdog.kube.failure import ApiError
+from watchdog.core.errors import Problem, WatchdogError
+from watchdog.kube.client import Api, ApiResponse, Query
+from watchdog.kube.failure import ApiError, ApiUnreachableError
 from watchdog.kube.wire import DECODE_ERRORS, decode_json
 
 SELECTOR: Final = "app.kubernetes.io/name=gpu-memory-watchdog"  # of the chart and of Kustomize
 _PORT: Final = 9837
-_ANSWER_S: Final = 5.0
+ANSWER_S: Final = 5.0
 _LIST_RIGHT: Final = (
     "an administrator gives you `list` on pods; if you have that in the watchdog's namespace alone, name it with "
     "--namespace"
 )
-_PROXY_RIGHT: Final = "an administrator gives you `get` on pods/proxy in the watchdog's namespace"
-_UNREACHABLE: Final = (
-    "let the API server reach port {port} of the watchdog's pods (NetworkPolicy, firewall); until then ask in the pod: "
-    "`kubectl -n {namespace} exec {name} -- gpu-watchdog top --once`"
+_NODES_RIGHT: Final = (
+    "nodes without a pod of the watchdog are not shown, nor which nodes are not ready: for that an administrator gives "
+    "you `list` on nodes, and on daemonsets in the watchdog's namespace"
 )
+_JSON: Final = "application/json"
+# What `kubectl get` asks for: each node's state in a word, without its images and conditions.
+_TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 class _Meta(msgspec.Struct, rename="camel", frozen=True, gc=False):
     name: str
     namespace: str = ""
+    labels: dict[str, str] | None = None
     owner_references: list[dict[str, object]] | None = None
 
 
@@ -39,9 +46,41 @@ class _Container(msgspec.Struct, frozen=True, gc=False):
     ports: list[_Port] | None = None
 
 
+class _Requirement(msgspec.Struct, frozen=True, gc=False):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class _Term(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    match_expressions: list[_Requirement] | None = None
+    match_fields: list[_Requirement] | None = None
+
+
+class _Required(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    node_selector_terms: list[_Term] | None = None
+
+
+class _NodeAffinity(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    required_during_scheduling_ignored_during_execution: _Required | None = None
+
+
+class _Affinity(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    node_affinity: _NodeAffinity | None = None
+
+
 class _Spec(msgspec.Struct, rename="camel", frozen=True, gc=False):
     node_name: str = ""
     containers: list[_Container] = []
+    node_selector: dict[str, str] | None = None
+    affinity: _Affinity | None = None
+
+    @property
+    def terms(self) -> list[_Term]:
+        """The terms of the required node affinity; empty if there is none."""
+        affinity = self.affinity.node_affinity if self.affinity is not None else None
+        required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+        return (required.node_selector_terms or []) if required is not None else []
 
 
 class _Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -74,7 +113,44 @@ class _RawPods(msgspec.Struct, frozen=True, gc=False):
     items: list[_RawPod] = []
 
 
+class _Template(msgspec.Struct, frozen=True, gc=False):
+    spec: _Spec = _Spec()
+
+
+class _DaemonSetSpec(msgspec.Struct, frozen=True, gc=False):
+    template: _Template = _Template()
+
+
+class _RawDaemonSet(msgspec.Struct, frozen=True, gc=False):
+    spec: _DaemonSetSpec = _DaemonSetSpec()
+
+
+class _RawDaemonSets(msgspec.Struct, frozen=True, gc=False):
+    items: list[_RawDaemonSet] = []
+
+
+class _TableColumn(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+
+
+class _TableObject(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Meta
+
+
+class _TableRow(msgspec.Struct, frozen=True, gc=False):
+    cells: list[Any] = []
+    object: _TableObject | None = None
+
+
+class _RawTable(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    column_definitions: list[_TableColumn] = []
+    rows: list[_TableRow] | None = None
+
+
 _PODS: Final = msgspec.json.Decoder(_RawPods)
+_POD: Final = msgspec.json.Decoder(_RawPod)
+_DAEMON_SETS: Final = msgspec.json.Decoder(_RawDaemonSets)
+_NODES: Final = msgspec.json.Decoder(_RawTable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,28 +165,93 @@ class DaemonPod:
     down: str = ""
 
 
-class DaemonError(Exception):
-    """A question to one daemon, or to all of them, has no answer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemons:
+    """The watchdog's pods in a cluster, and what is known of the nodes."""
+
+    # By node.
+    pods: tuple[DaemonPod, ...]
+    # The nodes that a DaemonSet of the watchdog selects and that have no pod of it.
+    bare: tuple[str, ...] = ()
+    # Nodes that are not ready, and their state as `kubectl get nodes` prints it.
+    unready: Mapping[str, str]
+    # Why nodes without a pod are not known; None: they are.
+    problem: Problem | None = None
+
+
+class DaemonError(WatchdogError):
+    """A question to one daemon, or to the API server about all of them, has no answer."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
         self.problem = problem
 
 
-def find_daemons(api: Api, namespace: str = "") -> tuple[DaemonPod, ...]:
-    """The watchdog's pods of a namespace (empty: of all), by node; DaemonError if they can't be listed."""
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods" if namespace else "/api/v1/pods"
+def find_daemons(api: Api, namespace: str = "") -> Daemons:
+    """The watchdog's pods of a namespace (empty: of all); DaemonError if they can't be listed."""
+    within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     where = f" of namespace {namespace}" if namespace else ""
-    response = _request(api, path, {"labelSelector": SELECTOR, "resourceVersion": "0"})
+    response = request(api, f"/api/v1{within}/pods", {"labelSelector": SELECTOR, "resourceVersion": "0"})
     if not response.is_good:
         problem = response.problem(f"listing the watchdog's pods{where}")
         raise DaemonError(Problem(problem.cause, _LIST_RIGHT if response.status == 403 else problem.remedy))
-    try:
-        pods = decode_json(_PODS, response.body).items
-    except DECODE_ERRORS as error:
-        raise DaemonError(Problem(f"the list of the watchdog's pods can't be read: {error}")) from error
+    pods = _decoded(_PODS, response.body, "the list of the watchdog's pods").items
     found = [_daemon(pod) for pod in pods if _is_of_a_daemon_set(pod)]
-    return tuple(sorted(found, key=lambda each: (each.node, each.namespace, each.name)))
+    ordered = tuple(sorted(found, key=lambda each: (each.node, each.namespace, each.name)))
+    try:
+        return _with_nodes(api, namespace, ordered)
+    except DaemonError as error:
+        return Daemons(pods=ordered, unready={}, problem=Problem(error.problem.cause, _NODES_RIGHT))
+
+
+def _with_nodes(api: Api, namespace: str, pods: tuple[DaemonPod, ...]) -> Daemons:
+    path = (
+        f"/apis/apps/v1/namespaces/{quote(namespace, safe='')}/daemonsets" if namespace else "/apis/apps/v1/daemonsets"
+    )
+    sets = _listed(api, path, "listing the watchdog's DaemonSets", _DAEMON_SETS, {"labelSelector": SELECTOR})
+    table = _listed(
+        api, "/api/v1/nodes", "listing the nodes", _NODES, {"includeObject": "Metadata", "resourceVersion": "0"}, _TABLE
+    )
+    titles = [column.name for column in table.column_definitions]
+    place = titles.index("Status") if "Status" in titles else len(titles)
+    specs = [each.spec.template.spec for each in sets.items]
+    has_pod = {pod.node for pod in pods}
+    bare, unready = [], {}
+    for row in table.rows or ():
+        if row.object is None:
+            continue
+        node = row.object.metadata
+        state = str(row.cells[place]) if place < len(row.cells) else ""
+        if state and state.split(",")[0] != "Ready":
+            unready[node.name] = state
+        if node.name not in has_pod and any(_selects(spec, node.labels or {}) for spec in specs):
+            bare.append(node.name)
+    return Daemons(pods=pods, bare=tuple(sorted(bare)), unready=unready)
+
+
+def _selects(spec: _Spec, labels: Mapping[str, str]) -> bool:
+    """Whether a pod template's node selector and node affinity fit a node's labels."""
+    if any(labels.get(key) != value for key, value in (spec.node_selector or {}).items()):
+        return False
+    return not spec.terms or any(
+        term.match_expressions and all(_fits(each, labels) for each in term.match_expressions) for term in spec.terms
+    )
+
+
+def _fits(wanted: _Requirement, labels: Mapping[str, str]) -> bool:
+    """Whether labels fit a requirement, as in nodeaffinity of k8s.io/component-helpers; Gt and Lt always do here."""
+    value, values = labels.get(wanted.key), wanted.values or []
+    match wanted.operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "DoesNotExist":
+            return value is None
+        case "Exists":
+            return value is not None
+        case _:
+            return True
 
 
 def _is_of_a_daemon_set(pod: _RawPod) -> bool:
@@ -122,12 +263,18 @@ def _daemon(pod: _RawPod) -> DaemonPod:
     ports = [port.container_port for each in pod.spec.containers for port in each.ports or () if port.container_port]
     meta = pod.metadata
     return DaemonPod(
-        node=pod.spec.node_name,
+        node=pod.spec.node_name or _meant_node(pod.spec),
         namespace=meta.namespace,
         name=meta.name,
         port=ports[0] if ports else _PORT,
         down=_down(pod),
     )
+
+
+def _meant_node(spec: _Spec) -> str:
+    """The node that the DaemonSet's controller made a pod for that is not scheduled yet; empty if it does not say."""
+    fields = [each for term in spec.terms for each in term.match_fields or ()]
+    return next((each.values[0] for each in fields if each.key == "metadata.name" and each.values), "")
 
 
 def _down(pod: _RawPod) -> str:
@@ -140,26 +287,61 @@ def _down(pod: _RawPod) -> str:
     return f"its pod {pod.metadata.namespace}/{pod.metadata.name} does not run ({shown})"
 
 
-def ask_daemon(api: Api, daemon: DaemonPod, path: str) -> bytes:
-    """What a daemon answers under a path, through the API server's proxy; DaemonError says why it does not."""
-    if daemon.down:
-        remedy = f"see `kubectl -n {daemon.namespace} describe pod {daemon.name}`"
-        raise DaemonError(Problem(daemon.down, remedy))
-    where = f"/api/v1/namespaces/{quote(daemon.namespace, safe='')}/pods/{quote(daemon.name, safe='')}:{daemon.port}"
-    response = _request(api, f"{where}/proxy{path}", {})
-    if response.is_good:
-        return response.body
-    if response.status == 403 and response.reason:
-        problem = response.problem("the proxy to its pod")
-        raise DaemonError(Problem(problem.cause, _PROXY_RIGHT))
-    if response.reason or "dial tcp" in response.message:
-        remedy = _UNREACHABLE.format(port=daemon.port, namespace=daemon.namespace, name=daemon.name)
-        raise DaemonError(Problem(f"the API server does not reach its pod: {response.message}", remedy))
-    raise DaemonError(Problem(f"its daemon answers {response.status}: {response.message}"))
+def node_of_pod(api: Api, namespace: str, name: str) -> str:
+    """The node that a pod is bound to, empty if none; DaemonError if it can't be read or is gone."""
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+    response = request(api, path)
+    if not response.is_good:
+        raise DaemonError(response.problem(f"reading pod {namespace}/{name}"))
+    pod: _RawPod = _decoded(_POD, response.body, f"pod {namespace}/{name}")
+    return pod.spec.node_name
 
 
-def _request(api: Api, path: str, query: dict[str, str]) -> ApiResponse:
+def _listed(
+    api: Api, path: str, what: str, decoder: "msgspec.json.Decoder[Any]", query: Query, accept: str = _JSON
+) -> Any:
+    response = request(api, path, query, accept=accept)
+    if not response.is_good:
+        raise DaemonError(response.problem(what))
+    return _decoded(decoder, response.body, what)
+
+
+def _decoded(decoder: "msgspec.json.Decoder[Any]", body: bytes, what: str) -> Any:
     try:
-        return api.call("GET", path, query, read_timeout_s=_ANSWER_S)
+        return decode_json(decoder, body)
+    except DECODE_ERRORS as error:
+        raise DaemonError(Problem(f"{what}: the answer can't be read: {error}")) from error
+
+
+_BUSY: Final = frozenset({429, 503})
+
+
+def _is_passing(outcome: tenacity.RetryCallState) -> bool:
+    """Whether a request failed in a way that the next attempt may not: a broken connection, or a busy API server."""
+    if outcome.outcome is None:
+        return False
+    error = outcome.outcome.exception()
+    if error is not None:
+        is_silence = isinstance(error.__cause__, ReadTimeoutError)
+        return isinstance(error, ApiUnreachableError) and not is_silence
+    response = outcome.outcome.result()
+    return response.status in _BUSY and response.retry_after_s is not None
+
+
+def request(api: Api, path: str, query: Query | None = None, *, accept: str = _JSON) -> ApiResponse:
+    """The API server's answer to a GET, up to three attempts; DaemonError if none comes."""
+    patiently = tenacity.Retrying(
+        retry=_is_passing,
+        stop=tenacity.stop_after_attempt(3),
+        wait=tenacity.wait_random_exponential(multiplier=0.2, max=2.0),
+        retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+    )
+
+    def ask() -> ApiResponse:
+        with contextlib.closing(api.open(path, query, read_timeout_s=ANSWER_S, accept=accept)) as stream:
+            return stream.read()
+
+    try:
+        return patiently(ask)
     except ApiError as error:
         raise DaemonError(error.problem) from error

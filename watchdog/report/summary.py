@@ -84,6 +84,9 @@ class Summary(Struct, frozen=True, kw_only=True):
     models: dict[str, int] = {}
     gpus: tuple[GpuSummary, ...] = ()
     gpus_in_all: int = 0
+    # Of all GPUs together; None: that of one is unknown.
+    used: Bytes | None = None
+    total: Bytes | None = None
     # The number of accounts by verdict.
     verdicts: dict[str, int] = {}
     # The most urgent ones first.
@@ -111,12 +114,18 @@ def summary_of(status: Status) -> Summary:
         gap=first,
         models=dict(models),
         gpus_in_all=len(status.gpus),
+        used=_sum([gpu.memory.used for gpu in status.gpus]),
+        total=_sum([gpu.memory.total for gpu in status.gpus]),
         verdicts=dict(Counter(account.verdict for account in status.accounts)),
         accounts_in_all=len(status.accounts),
     )
     gpus, left = _fitting(map(_gpu, status.gpus), MOST_BYTES - _LEAST_FOR_ACCOUNTS - len(encoded(made)))
     accounts, _ = _fitting(_accounts(status), left + _LEAST_FOR_ACCOUNTS)
     return structs.replace(made, gpus=gpus, accounts=accounts)
+
+
+def _sum(parts: list[Bytes | None]) -> Bytes | None:
+    return None if None in parts else sum(part or 0 for part in parts)
 
 
 def encoded(value: Struct) -> bytes:

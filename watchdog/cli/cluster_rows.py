@@ -1,0 +1,328 @@
+"""What `top --cluster` shows: a row per node, a row per account of all nodes, and what is the matter with each node."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final, Generic, TypeVar
+
+from watchdog.cli.rows import VERDICTS, Choice
+from watchdog.cli.tables import UNCUT, Cell, Column, printed, table, wrapped
+from watchdog.core.errors import Problem
+from watchdog.core.model import Now
+from watchdog.kube.daemons import DaemonPod
+from watchdog.kube.routes import Via
+from watchdog.report.summary import AccountSummary, Summary
+from watchdog.report.text import byte_cell, count, inert, span
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAnswer(Generic[Answer]):
+    """What a node's daemon answered last, and why there is no newer answer."""
+
+    node: str
+    # None: there is none on this node.
+    daemon: DaemonPod | None = None
+    answer: Answer | None = None
+    # When that came (boot time, seconds), which way, and why not through the API server's proxy.
+    at_s: float = 0.0
+    via: Via | None = None
+    why: str = ""
+    # Why the last question has no answer; None: it has.
+    problem: Problem | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The node, and the namespace and name of its pod: two releases may have a daemon each on a node."""
+        daemon = self.daemon
+        return self.node, daemon.namespace if daemon else "", daemon.name if daemon else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """A node, with what is the matter with it."""
+
+    of: NodeAnswer[Summary]
+    # What is the matter beside accounts over their limit, each in a few words.
+    remarks: tuple[str, ...]
+
+    @property
+    def key(self) -> object:
+        """What a selection follows."""
+        return self.of.key
+
+    @property
+    def state(self) -> str:
+        """Whether its daemon enforces, in a word or two."""
+        node = self.of.answer
+        if node is None:
+            return "no daemon" if self.of.daemon is None else "no answer"
+        if node.enforcing:
+            return "enforcing"
+        return "observing" if node.mode == "observe" else "NOT enforcing"
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether all is well there."""
+        return not self.remarks and not (self.of.answer and self.of.answer.verdicts.get("over"))
+
+    @property
+    def text(self) -> str:
+        """The node's name, and what is the matter with it; on one line."""
+        return f"{inert(self.of.node) or 'a pod without a node'}: {'; '.join(self.remarks) or 'all is well'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRow:
+    """An account of a node."""
+
+    of: NodeAnswer[Summary]
+    account: AccountSummary
+
+    @property
+    def key(self) -> object:
+        """What a selection follows."""
+        each = self.account
+        return self.of.key, each.namespace, each.pod, each.container, each.gpu
+
+    @property
+    def pod(self) -> str:
+        """The pod as `namespace/name`, with the container of the account."""
+        container = self.account.container
+        name = f"{self.account.namespace}/{self.account.pod}"
+        return name if container is None else f"{name} [{container or 'unlisted containers'}]"
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether it is over its limit, acted on, or a step is due."""
+        return self.account.acting or self.account.do is not None or self.account.verdict == "over"
+
+    @property
+    def over(self) -> float:
+        """Bytes above its limit; negative below it, minus infinite without one."""
+        compared, allowed = self.account.compared, self.account.allowed
+        return -inf if compared is None or allowed is None else float(compared - allowed)
+
+    @property
+    def least(self) -> int:
+        """What it certainly uses (bytes)."""
+        return (self.account.used if self.account.used is not None else self.account.used_at_least) or 0
+
+    @property
+    def next(self) -> str:
+        """What happens to it next, in a few words."""
+        account = self.account
+        if account.acting:
+            return "in progress"
+        if account.do is None:
+            return "-"
+        if account.withheld_by:
+            return f"{account.do} withheld: {inert(account.withheld_by, 40)}"
+        due_s = account.due_in_s or 0
+        return f"{account.do} in {span(due_s)}" if due_s > 0 else f"{account.do} now"
+
+
+def _urgency(row: PodRow) -> tuple[float, ...]:
+    account = row.account
+    verdict = VERDICTS.index(account.verdict) if account.verdict in VERDICTS else len(VERDICTS)
+    due_s = float(account.due_in_s) if account.due_in_s is not None else 0.0
+    return not account.acting, account.do is None, due_s, verdict, -row.over
+
+
+# The orders of pods; ties by namespace, name and node.
+SORTS: Final[Mapping[str, Callable[[PodRow], tuple[object, ...]]]] = {
+    "urgency": _urgency,
+    "use": lambda row: (-row.least,),
+    "over": lambda row: (-row.over,),
+    "age": lambda row: (inf if row.account.over_since is None else row.account.over_since,),
+    "namespace": lambda row: (row.account.namespace,),
+    "node": lambda row: (row.of.node,),
+}
+
+
+def node_rows(answers: Iterable[NodeAnswer[Summary]], now: Now) -> list[NodeRow]:
+    """The nodes, those first of which there is something to say; by name."""
+    rows = [NodeRow(of=each, remarks=tuple(_remarks(each, now))) for each in answers]
+    return sorted(rows, key=lambda row: (row.is_calm, row.of.answer is not None, row.key))
+
+
+def pod_rows(answers: Iterable[NodeAnswer[Summary]], choice: Choice) -> list[PodRow]:
+    """The accounts of all nodes that are chosen, in their order."""
+    rows = [PodRow(of=each, account=account) for each in answers if each.answer for account in each.answer.accounts]
+    words = choice.text.casefold().split()
+
+    def is_chosen(row: PodRow) -> bool:
+        searched = f"{row.of.node} {row.pod} {row.account.verdict}".casefold()
+        return (not choice.over or row.account.verdict == "over") and all(word in searched for word in words)
+
+    by_name = sorted(filter(is_chosen, rows), key=lambda row: (row.pod, row.of.node))
+    return sorted(by_name, key=SORTS[choice.sort], reverse=choice.backwards)
+
+
+_OLD_S: Final = 30.0
+
+
+def _remarks(of: NodeAnswer[Summary], now: Now) -> list[str]:
+    """What is the matter with a node, each in a few words."""
+    problem = inert(str(of.problem), 600) if of.problem is not None else ""
+    node = of.answer
+    if node is None:
+        return [problem] if problem else []
+    remarks = [f"no answer since {span(now.boottime_s - of.at_s)}: {problem}"] if problem else []
+    down = [gpu.number for gpu in node.gpus if not gpu.up]
+    why = f" ({inert(node.stopped_why, 100)})" if node.stopped_why else ""
+    remarks += [f"suspended: {inert(', '.join(node.suspended), 200)}{why}"] if node.suspended else []
+    remarks += [f"maintenance: {inert(node.maintenance, 100)}"] if node.maintenance and not node.suspended else []
+    remarks += ["its loop hangs"] if node.hangs_since is not None else []
+    age_s = now.wall_s - node.at
+    remarks += [f"last read {span(age_s)} ago"] if age_s > _OLD_S and not problem else []
+    remarks += ["its pod list is old"] if node.pods_stale else []
+    remarks += ["the breaker is open"] if node.breaker_open else []
+    remarks += [f"{'GPU' if len(down) == 1 else 'GPUs'} {', '.join(map(inert, down))} down"] if down else []
+    return remarks + ([f"{count(node.gaps, 'data gap')}, first {inert(node.gap or '', 160)}"] if node.gaps else [])
+
+
+NODES: Final = (
+    Column(title="NODE", least=12, is_name=True),
+    Column(title="GPUS", right=True),
+    Column(title="USED", right=True),
+    Column(title="TOTAL", right=True, rank=2),
+    Column(title="ACCOUNTS", right=True, rank=3),
+    Column(title="OVER", right=True, rank=1),
+    Column(title="STATE"),
+)
+PODS: Final = (
+    Column(title="POD", least=24, is_name=True),
+    Column(title="NODE", least=8, is_name=True, rank=1),
+    Column(title="GPU", right=True, rank=3),
+    Column(title="USED", right=True),
+    Column(title="ALLOWED", right=True, rank=2),
+    Column(title="VERDICT"),
+    Column(title="NEXT", least=12, rank=4),
+)
+
+
+def node_cells(row: NodeRow) -> tuple[str, ...]:
+    """The cells of NODES."""
+    node = row.of.answer
+    if node is None:
+        return inert(row.of.node) or "(unscheduled)", "-", "-", "-", "-", "-", row.state
+    return (
+        inert(node.node),
+        str(node.gpus_in_all),
+        byte_cell(node.used),
+        byte_cell(node.total),
+        str(node.accounts_in_all),
+        str(node.verdicts.get("over", 0)),
+        row.state,
+    )
+
+
+def pod_cells(row: PodRow) -> tuple[str, ...]:
+    """The cells of PODS."""
+    account = row.account
+    return (
+        inert(row.pod),
+        inert(row.of.node),
+        inert(account.gpu or "-"),
+        byte_cell(account.used if account.used is not None else account.used_at_least),
+        "-" if account.allowed is None else byte_cell(account.allowed),
+        inert(account.verdict, 40),
+        row.next,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """All nodes together."""
+
+    nodes: int
+    silent: int
+    gpus: int
+    # Bytes; None: that of a node is unknown.
+    used: int | None
+    total: int | None
+    verdicts: Mapping[str, int]
+
+
+def totals_of(answers: Sequence[NodeAnswer[Summary]]) -> Totals:
+    """The sums over all nodes that have answered."""
+    known = [each.answer for each in answers if each.answer is not None]
+    verdicts: Counter[str] = Counter()
+    for each in known:
+        verdicts.update(each.verdicts)
+    used, total = [each.used for each in known], [each.total for each in known]
+    return Totals(
+        nodes=len(answers),
+        silent=sum(each.answer is None or each.problem is not None for each in answers),
+        gpus=sum(each.gpus_in_all for each in known),
+        used=None if None in used else sum(each or 0 for each in used),
+        total=None if None in total else sum(each or 0 for each in total),
+        verdicts={verdict: verdicts[verdict] for verdict in VERDICTS if verdicts[verdict]},
+    )
+
+
+_WAYS: Final[Mapping[Via, str]] = {"proxy": "through the API server's proxy", "port-forward": "by port-forward"}
+
+
+def ways_text(answers: Sequence[NodeAnswer[Summary]]) -> str:
+    """How many nodes have answered, which way and why not the usual one, and how many have not."""
+    ways = Counter(each.via for each in answers if each.via is not None and each.problem is None)
+    parts: list[str] = []
+    for way, number in sorted(ways.items(), reverse=True):
+        whom = str(number) if parts else count(number, "node")
+        parts.append(f"{whom} {'answers' if number == 1 else 'answer'} {_WAYS[way]}")
+    if silent := len(answers) - ways.total():
+        whom = str(silent) if parts else count(silent, "node")
+        parts.append(f"{whom} {'does' if silent == 1 else 'do'} not answer")
+    why = why_not_by_proxy(answers)
+    return f"{', '.join(parts)}{f' ({why})' if why else ''}"
+
+
+def ways_short(answers: Sequence[NodeAnswer[Summary]]) -> str:
+    """The same in a few words, without the reason."""
+    ways = Counter(each.via for each in answers if each.via is not None and each.problem is None)
+    parts = [f"{number} by {way}" for way, number in sorted(ways.items(), reverse=True)]
+    silent = len(answers) - ways.total()
+    return ", ".join([*parts, *([f"{silent} silent"] if silent else [])])
+
+
+def why_not_by_proxy(answers: Sequence[NodeAnswer[Summary]]) -> str:
+    """Why some have answered by a port-forward; empty if none has."""
+    return inert(next((each.why for each in answers if each.why and each.problem is None), ""), 300)
+
+
+_MOST_PODS: Final = 40
+
+
+def cluster_text(
+    answers: Sequence[NodeAnswer[Summary]],
+    choice: Choice,
+    now: Now,
+    *,
+    problem: Problem | None = None,
+    width: int = UNCUT,
+) -> str:
+    """All nodes as tables: the nodes, the pods (only the urgent ones, unless others were asked for), and remarks."""
+    nodes, pods = node_rows(answers, now), pod_rows(answers, choice)
+    is_asked_for = bool(choice.text or choice.over or choice.sort != "urgency")
+    shown = pods if is_asked_for else [row for row in pods if row.is_urgent][:_MOST_PODS]
+    urgent = sum(row.is_urgent for row in pods)
+    lines: list[Cell] = [*wrapped(ways_text(answers), width)]
+    lines += ["", *table(NODES, map(node_cells, nodes), width)]
+    lines += ["", *table(PODS, map(pod_cells, shown), width)] if shown else ["", *wrapped(_no_pods(choice), width)]
+    lines += [f"and {urgent - len(shown)} more"] if urgent > len(shown) and not is_asked_for else []
+    remarks = [f"! {row.text}" for row in nodes if row.remarks]
+    remarks += [f"! {inert(str(problem), 600)}"] if problem is not None else []
+    if remarks:
+        lines += ["", *(line for remark in remarks for line in wrapped(remark, width, "", "  "))]
+    return printed(lines)
+
+
+def _no_pods(choice: Choice) -> str:
+    """Why there is no pod to show."""
+    reasons = ("is over its limit" if choice.over else "", f"matches {choice.text!r}" if choice.text else "")
+    asked = " and ".join(filter(None, reasons))
+    return f"No pod {asked}." if asked else "No pod is over its limit, and no step is due."

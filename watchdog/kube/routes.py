@@ -1,0 +1,116 @@
+"""How each daemon is asked: through the API server's proxy, or where that does not lead there, by a port-forward."""
+
+import threading
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Literal
+from urllib.parse import quote
+
+from watchdog.core.errors import Problem
+from watchdog.kube.client import Api, ApiResponse
+from watchdog.kube.daemons import DaemonError, DaemonPod, request
+from watchdog.kube.streams import ask_by_port_forward
+
+Via = Literal["proxy", "port-forward"]
+_PROXY_RIGHT: Final = "an administrator gives you `get` on pods/proxy in the watchdog's namespace"
+_UNREACHABLE: Final = "let the API server reach port {port} of the watchdog's pods (NetworkPolicy, firewall)"
+# After so many daemons that the proxy did not lead to, and none that it did, the others are not tried through it.
+_ENOUGH: Final = 3
+_PROXY_AGAIN_S: Final = 300.0
+_LONGEST_MESSAGE: Final = 300
+
+
+class NoRouteError(DaemonError):
+    """The API server's proxy does not lead to a pod: a right is missing, or the network is closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonAnswer:
+    """What a daemon answered to a GET, and which way it came."""
+
+    body: bytes
+    via: Via
+    # Why it did not come through the proxy; empty if it did.
+    why: str = ""
+
+
+class Routes:
+    """Questions to daemons, from any thread, which remember for five minutes where the proxy does not lead."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        # By namespace and name of the pod: why the proxy does not lead there, and when that was (monotonic).
+        self._closed: dict[tuple[str, str], tuple[str, float]] = {}
+        self._is_open = False
+
+    def ask(self, daemon: DaemonPod, path: str) -> DaemonAnswer:
+        """What a daemon answers under a path; DaemonError says why it does not."""
+        if daemon.down:
+            remedy = f"see `kubectl -n {daemon.namespace} describe pod {daemon.name}`"
+            raise DaemonError(Problem(daemon.down, remedy))
+        why = self._why_closed(daemon)
+        if not why:
+            try:
+                answer = DaemonAnswer(body=_through_proxy(self._api, daemon, path), via="proxy")
+            except NoRouteError as error:
+                return self._forwarded(daemon, path, error.problem)
+            self._is_open = True
+            return answer
+        return self._forwarded(daemon, path, Problem(why))
+
+    def _forwarded(self, daemon: DaemonPod, path: str, closed: Problem) -> DaemonAnswer:
+        try:
+            status, body = ask_by_port_forward(self._api, daemon, path)
+        except DaemonError as error:
+            with self._lock:
+                self._closed.pop((daemon.namespace, daemon.name), None)
+            both = f"{closed.cause}; and {error.problem.cause}"
+            remedies = "; or ".join(filter(None, (closed.remedy, error.problem.remedy)))
+            raise DaemonError(Problem(both, remedies)) from error
+        with self._lock:
+            self._closed.setdefault((daemon.namespace, daemon.name), (closed.cause, time.monotonic()))
+        if status != HTTPStatus.OK:
+            raise _unanswered(status, body.decode("utf-8", errors="replace"))
+        return DaemonAnswer(body=body, via="port-forward", why=closed.cause)
+
+    def _why_closed(self, daemon: DaemonPod) -> str:
+        """Why a daemon is not to be asked through the proxy; empty: it is."""
+        with self._lock:
+            key, now_s = (daemon.namespace, daemon.name), time.monotonic()
+            self._closed = {pod: each for pod, each in self._closed.items() if now_s - each[1] < _PROXY_AGAIN_S}
+            if key in self._closed:
+                return self._closed[key][0]
+            is_closed = not self._is_open and len(self._closed) >= _ENOUGH
+            return next(iter(self._closed.values()))[0] if is_closed else ""
+
+
+def _through_proxy(api: Api, daemon: DaemonPod, path: str) -> bytes:
+    where = f"/api/v1/namespaces/{quote(daemon.namespace, safe='')}/pods/{quote(daemon.name, safe='')}:{daemon.port}"
+    try:
+        response = request(api, f"{where}/proxy{path}")
+    except DaemonError as error:
+        # The API server itself has just listed the pods: what hangs is its own connection to this one.
+        raise NoRouteError(Problem("the API server's proxy to its pod does not answer", _remedy(daemon))) from error
+    if response.is_good:
+        return response.body
+    if _is_forbidden(response):
+        raise NoRouteError(Problem(response.problem("the proxy to its pod").cause, _PROXY_RIGHT))
+    if response.reason or "dial tcp" in response.message:
+        why = f"the API server does not reach its pod: {response.message}"
+        raise NoRouteError(Problem(why, _remedy(daemon)))
+    raise _unanswered(response.status, response.message)
+
+
+def _remedy(daemon: DaemonPod) -> str:
+    return _UNREACHABLE.format(port=daemon.port)
+
+
+def _is_forbidden(response: ApiResponse) -> bool:
+    """Whether the API server refused it, and not the daemon."""
+    return response.status == HTTPStatus.FORBIDDEN and bool(response.reason)
+
+
+def _unanswered(status: int, message: str) -> DaemonError:
+    return DaemonError(Problem(f"its daemon answers {status}: {' '.join(message.split())[:_LONGEST_MESSAGE]}"))

@@ -1,0 +1,134 @@
+"""WebSockets through the API server into a pod of the watchdog: a request to its port, and a command in it.
+
+Both go to the kubelet, so they work where the network keeps the API server from the pods.
+"""
+
+import http.client
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import websocket
+from kubernetes.stream.ws_client import portforward_call, websocket_call
+
+from watchdog.core.errors import Problem
+from watchdog.kube.client import Api, ApiResponse
+from watchdog.kube.daemons import ANSWER_S, DaemonError, DaemonPod
+from watchdog.kube.failure import ApiError, explain
+from watchdog.kube.official import ApiException
+from watchdog.kube.wire import DECODE_ERRORS
+
+_LARGEST: Final = 64 * 2**20  # bytes of an answer, as of any other of the API server
+_RIGHTS: Final = "an administrator gives you `get` and `create` on pods/{} in the watchdog's namespace"
+_STDOUT, _STDERR, _ERROR = 1, 2, 3  # channels: remotecommand/constants.go in k8s.io/apimachinery
+_TURN_S: Final = 1.0
+_KINDS: Final = {"portforward": "a port-forward to its pod", "exec": "a command in its pod"}
+
+
+class _Cause(msgspec.Struct, frozen=True, gc=False):
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True, gc=False):
+    causes: list[_Cause] | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False):
+    status: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+_STATUS: Final = msgspec.json.Decoder(_Status)
+
+
+def ask_by_port_forward(api: Api, daemon: DaemonPod, path: str) -> tuple[int, bytes]:
+    """The status and the body of a daemon's answer to a GET, by a connection of its own; DaemonError."""
+    forward = _connected(api, daemon, portforward_call, "portforward", [("ports", str(daemon.port))])
+    connection = http.client.HTTPConnection("localhost", daemon.port, timeout=ANSWER_S)
+    connection.sock = forward.socket(daemon.port)
+    connection.sock.settimeout(ANSWER_S)
+    try:
+        connection.request("GET", path, headers={"Accept": "application/json", "Connection": "close"})
+        response = connection.getresponse()
+        body = response.read(_LARGEST + 1)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        why = forward.error(daemon.port) or str(error) or type(error).__name__
+        raise DaemonError(Problem(f"the port-forward to its pod gives no answer: {' '.join(why.split())}")) from error
+    finally:
+        forward.close()
+    if len(body) > _LARGEST:
+        raise DaemonError(Problem(f"its answer exceeds {_LARGEST // 2**20} MiB"))
+    return response.status, body
+
+
+def run_in_pod(
+    api: Api, daemon: DaemonPod, command: list[str], out: Callable[[bytes], object], err: Callable[[bytes], object]
+) -> int:
+    """Run a command in a daemon's pod until it ends, and pass on what it prints; its exit code, or DaemonError."""
+    query = [("command", command), ("stdout", "true"), ("stderr", "true")]
+    options = {"_preload_content": False, "capture_all": False, "binary": True}
+    client = _connected(api, daemon, websocket_call, "exec", query, options)
+    ended = bytearray()
+    try:
+        while True:
+            is_open = client.is_open()
+            client.update(timeout=_TURN_S)
+            for channel, write in ((_STDOUT, out), (_STDERR, err), (_ERROR, ended.extend)):
+                if data := client.read_channel(channel):
+                    write(data)
+            if not is_open:
+                return _code(bytes(ended))
+    except (websocket.WebSocketException, OSError) as error:
+        raise DaemonError(explain(error, f"the connection to pod {daemon.namespace}/{daemon.name}")) from error
+    finally:
+        client.close()
+
+
+def _code(ended: bytes) -> int:
+    """The exit code in the Status with which an exec ends (`ExitCode` in k8s.io/kubelet's remotecommand)."""
+    try:
+        status = _STATUS.decode(ended)
+    except DECODE_ERRORS as error:
+        raise DaemonError(Problem("the connection broke before the command in its pod had ended")) from error
+    if status.status == "Success":
+        return 0
+    causes = status.details.causes if status.details is not None else None
+    code = next((each.message for each in causes or () if each.reason == "ExitCode"), "")
+    if not code.isdecimal():
+        raise DaemonError(Problem(f"the command could not be run in its pod: {status.message or 'no reason is given'}"))
+    return int(code)
+
+
+def _connected(
+    api: Api,
+    daemon: DaemonPod,
+    call: Callable[..., Any],
+    kind: str,
+    query: list[tuple[str, Any]],
+    options: dict[str, Any] | None = None,
+) -> Any:
+    websocket.setdefaulttimeout(ANSWER_S)
+    pod = f"/api/v1/namespaces/{quote(daemon.namespace, safe='')}/pods/{quote(daemon.name, safe='')}"
+    try:
+        configuration, token = api.access()
+        headers = {"authorization": token} if token else {}
+        url = f"{configuration.host}{pod}/{kind}"
+        return call(configuration, "GET", url, query_params=query, headers=headers, **(options or {}))
+    except ApiError as error:
+        raise DaemonError(error.problem) from error
+    except ApiException as error:
+        cause = error.__context__
+        if not isinstance(cause, websocket.WebSocketBadStatusException):
+            raise DaemonError(explain(cause or error, api.host)) from error
+        response = ApiResponse(cause.status_code, cause.resp_body or b"", cause.resp_headers or {})
+        problem = response.problem(_KINDS[kind])
+        remedy = problem.remedy
+        if response.status == HTTPStatus.FORBIDDEN:
+            remedy = _RIGHTS.format(kind)
+        elif response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            remedy = f"see whether its kubelet answers: `kubectl describe node {daemon.node}`"
+        raise DaemonError(Problem(problem.cause, remedy)) from error
