@@ -1,11 +1,9 @@
 """`gpu-watchdog top --cluster`: the GPUs of every node, the most urgent pods of all, and who does not answer."""
 
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import click
@@ -15,6 +13,7 @@ from watchdog.cli.tables import Cell, Column, printed, table
 from watchdog.core.errors import Problem
 from watchdog.kube.client import PERSONAL_AGENT, Api
 from watchdog.kube.daemons import DaemonError, DaemonPod, ask_daemon, find_daemons
+from watchdog.kube.kubeconfig import ContextChoice
 from watchdog.report.status import StatusError, decode
 from watchdog.report.summary import AccountSummary, Summary, decode_summary
 from watchdog.report.text import byte_cell, count, inert, span
@@ -24,7 +23,7 @@ _MOST_PODS: Final = 40
 _OLD_S: Final = 30.0
 _NO_DAEMONS: Final = (
     "there is no pod of the watchdog here: install it (docs/install.md), or name another namespace with --namespace or "
-    "another cluster with --kubeconfig"
+    "another cluster with --context or --kubeconfig"
 )
 Answer = TypeVar("Answer")
 
@@ -36,15 +35,6 @@ class NodeAnswer(Generic[Answer]):
     daemon: DaemonPod
     answer: Answer | None = None
     problem: Problem | None = None
-
-
-def kubeconfig_of(chosen: Path | None) -> Path | None:
-    """The kubeconfig to use: that of the option, else as kubectl finds it; None: the service account of the pod."""
-    if chosen is not None:
-        return chosen
-    named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    usual = Path.home() / ".kube" / "config"
-    return next((each for each in (*named, usual) if each.is_file()), None)
 
 
 def ask_nodes(
@@ -64,9 +54,9 @@ def ask_nodes(
         return list(pool.map(ask, daemons))
 
 
-def print_cluster(kubeconfig: Path | None, namespace: str, *, as_json: bool) -> None:
+def print_cluster(chosen: ContextChoice, namespace: str, *, as_json: bool) -> None:
     """Print every node once."""
-    with Api(kubeconfig_of(kubeconfig), PERSONAL_AGENT) as api:
+    with Api(chosen, PERSONAL_AGENT) as api:
         try:
             daemons = find_daemons(api, namespace)
         except DaemonError as error:

@@ -13,6 +13,7 @@ import click
 from watchdog import __version__
 from watchdog.cli.options import (
     checked,
+    cluster_options,
     duration,
     journal_option,
     json_option,
@@ -383,18 +384,7 @@ def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
     help="Instead, all nodes of a Kubernetes cluster once, through its API server: `list` on pods and `get` on "
     "pods/proxy in the watchdog's namespace suffice.",
 )
-@click.option(
-    "--namespace",
-    default="",
-    metavar="NAME",
-    help="With --cluster: look for the watchdog's pods in this namespace alone.",
-)
-@path_option(
-    "--kubeconfig",
-    None,
-    "With --cluster: the kubeconfig.",
-    otherwise="that of `KUBECONFIG` or ~/.kube/config, else the service account of the pod",
-)
+@cluster_options
 @url_option
 @listen_option
 @json_option
@@ -405,9 +395,11 @@ def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
     """
     if options["cluster"]:
         from watchdog.cli.cluster import print_cluster
+        from watchdog.kube.kubeconfig import ContextChoice
 
         _show_library_messages()
-        print_cluster(options["kubeconfig"], options["namespace"], as_json=as_json)
+        chosen = ContextChoice(file=options["kubeconfig"], context=options["context"])
+        print_cluster(chosen, options["namespace"], as_json=as_json)
         return
     from watchdog.cli.rows import Choice
     from watchdog.cli.top import is_live, print_top, run_live
