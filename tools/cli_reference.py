@@ -17,15 +17,20 @@ _OWN: Final = ("| command | option | default | meaning |", "|---|---|---|---|")
 
 def cli_reference() -> str:
     """The whole text of docs/cli.md."""
-    users: dict[str, list[tuple[str, click.Option]]] = {}
+    users: dict[tuple[str, str | None], list[tuple[str, click.Option]]] = {}
     for name, command in program.commands.items():
         for option in command.params:
             if isinstance(option, click.Option):
-                users.setdefault(option.opts[0], []).append((name, option))
+                users.setdefault(_identity(option), []).append((name, option))
     shared = (_shared(uses) for uses in users.values() if uses[0][1].envvar)
     own = (row for uses in users.values() if not uses[0][1].envvar for row in _own(uses))
     text = TEMPLATE.read_text(encoding="utf-8").replace("{shared}", "\n".join((*_SHARED, *shared)))
     return text.replace("{own}", "\n".join((*_OWN, *sorted(own))))
+
+
+def _identity(option: click.Option) -> tuple[str, str | None]:
+    """What options of several commands have in common that share a row: the name, and what it means."""
+    return option.opts[0], option.help
 
 
 def _shared(uses: list[tuple[str, click.Option]]) -> str:
@@ -48,7 +53,8 @@ def _names(uses: list[tuple[str, click.Option]]) -> str:
 
 def _usage(option: click.Option) -> str:
     value = "" if option.is_flag else f" {option.make_metavar(click.Context(program))}"
-    return f"`{option.opts[0]}{value}`".replace("|", "\\|")
+    short = "".join(f", `{name}`" for name in option.opts[1:])
+    return f"`{option.opts[0]}{value}`{short}".replace("|", "\\|")
 
 
 def _text(text: str | None) -> str:

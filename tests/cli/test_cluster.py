@@ -2,14 +2,12 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from rich.cells import cell_len
 
 from tests.report.build import busy, climbing, quiet, status_document
-from watchdog.cli.cluster import kubeconfig_of
 from watchdog.cli.cluster_rows import SORTS, NodeAnswer, cluster_text, pod_rows
 from watchdog.cli.main import CLUSTER_SORTS
 from watchdog.cli.rows import Choice
@@ -176,17 +174,3 @@ def replace_names(summary: Summary, name: str) -> Summary:
     for account in document["accounts"]:
         account |= {"namespace": name, "pod": name, "container": name, "verdict": name, "withheld_by": name}
     return decode_summary(json.dumps(document).encode())
-
-
-def test_the_kubeconfig_is_the_one_that_kubectl_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The option, then the first of KUBECONFIG that is there, then the usual place."""
-    usual, other = tmp_path / ".kube" / "config", tmp_path / "other"
-    usual.parent.mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/none:{other}")
-    assert kubeconfig_of(None) is None
-    usual.touch()
-    assert kubeconfig_of(None) == usual
-    other.touch()
-    assert kubeconfig_of(None) == other
-    assert kubeconfig_of(tmp_path / "given") == tmp_path / "given"

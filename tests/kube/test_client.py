@@ -131,7 +131,7 @@ def test_a_fixed_configuration_is_used(tmp_path: Path) -> None:
 )
 def test_problems_of_a_service_account(error: Exception | str, reported: str) -> None:
     """Each of the library's errors about a pod's service account has its own message and remedy."""
-    problem = configuration_problem(ConfigException(error) if isinstance(error, str) else error, None)
+    problem = configuration_problem(ConfigException(error) if isinstance(error, str) else error)
     assert reported in str(problem)
     assert problem.remedy
 

@@ -4,9 +4,11 @@ import base64
 import copy
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +24,7 @@ from watchdog.kube.client import Api
 from watchdog.kube.credentials import load_access
 from watchdog.kube.exec_plugin import ExecPlugin, PluginError, run_plugin
 from watchdog.kube.failure import ApiConfigError, ApiError
+from watchdog.kube.kubeconfig import ContextChoice
 
 SECRET: Final = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.secretsecretsecretsecretsecretsecret"
 UNTIL: Final = "; correct it until `kubectl --kubeconfig {path} get --raw /version` works"
@@ -350,6 +353,123 @@ def test_other_entries_do_not_matter(tmp_path: Path) -> None:
     path = folder / "config"
     path.write_text(text.replace("clusters:", "clusters:\n- {name: other, cluster: 5}"))
     assert load_access(path).configuration.api_key["BearerToken"] == "Bearer t"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home folder of a person who has set nothing."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    (tmp_path / ".kube").mkdir()
+    return tmp_path
+
+
+def one_context(path: Path, name: str, token: str, **more: object) -> Path:
+    """A file with one context, whose cluster and user have the same name; `more` are further keys of the file."""
+    found = {
+        "clusters": [{"name": name, "cluster": {"server": f"https://{token}.example"}}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+    }
+    return _write(path, found | more)
+
+
+def token_of(choice: ContextChoice) -> str:
+    """The token by which the chosen context is used."""
+    return str(load_access(choice).configuration.api_key["BearerToken"]).removeprefix("Bearer ")
+
+
+def test_the_files_are_those_that_kubectl_takes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The option alone, else what KUBECONFIG names and there is, else the usual place, if it is there."""
+    usual, other = home / ".kube" / "config", home / "other"
+    assert ContextChoice().files() == ()
+    usual.touch()
+    assert ContextChoice().files() == (usual,)
+    monkeypatch.setenv("KUBECONFIG", f"{home}/none::{other}:{usual}:{other}")
+    other.touch()
+    assert ContextChoice().files() == (other, usual)
+    assert ContextChoice(file=home / "given").files() == (home / "given",)
+
+
+def test_several_files_are_one(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several files the first that names a context, a cluster or a user wins, and paths start at their own file."""
+    (home / "b").mkdir()
+    (home / "b" / "token").write_text("of-a-file")
+    first = one_context(home / "first", "x", "one")
+    (home / "empty").touch()
+    second = one_context(home / "b" / "config", "x", "two", **{"current-context": "y"})
+    both = yaml.safe_load(second.read_text())
+    both["users"].append({"name": "y", "user": {"tokenFile": "token"}})
+    both["contexts"].append({"name": "y", "context": {"cluster": "x", "user": "y"}})
+    monkeypatch.setenv("KUBECONFIG", f"{first}:{home}/empty:{_write(second, both)}")
+    assert token_of(ContextChoice()) == "of-a-file"
+    assert token_of(ContextChoice(context="x")) == "one"
+    assert load_access(ContextChoice()).configuration.host == "https://one.example"
+
+
+@pytest.mark.cluster
+def test_kubectl_merges_the_same(kubectl: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real kubectl takes the same server, user and context of several files, whatever their order."""
+    names = [one_context(home / "a", "x", "one"), one_context(home / "b", "x", "two", **{"current-context": "z"})]
+    names += [one_context(home / "c", "z", "three"), _write(home / "d", {"current-context": "x", "contexts": []})]
+    for order in permutations(names):
+        monkeypatch.setenv("KUBECONFIG", ":".join(map(str, order)))
+        command = [str(kubectl), "config", "view", "--minify", "--raw", "-o", "json"]
+        found = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        assert token_of(ContextChoice()) == found["users"][0]["user"]["token"]
+        assert load_access(ContextChoice()).configuration.host == found["clusters"][0]["cluster"]["server"]
+
+
+def unusable(choice: ContextChoice) -> str:
+    """Why no request is made with what a person chose."""
+    with pytest.raises(ApiConfigError) as caught:
+        load_access(choice)
+    return str(caught.value).removeprefix("the API server can't be used: ")
+
+
+def test_a_context_that_there_is_not(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistyped context names those of all files, and the command of kubectl that must work."""
+    path = one_context(home / "a", "x", "one")
+    unknown = "is not usable: --context is 'prod 1', which is not in contexts ('x'"
+    checked = "; correct it until `kubectl{} --context 'prod 1' get --raw /version` works"
+    assert unusable(ContextChoice(file=path, context="prod 1")) == (
+        f"the kubeconfig {path} {unknown}){checked.format(f' --kubeconfig {path}')}"
+    )
+    other = one_context(home / "b", "y", "two")
+    monkeypatch.setenv("KUBECONFIG", f"{path}:{other}")
+    text = unusable(ContextChoice(context="prod 1"))
+    assert text == f"the kubeconfig {path}:{other} {unknown}, 'y'){checked.format('')}"
+
+
+def test_a_mistake_in_one_of_several_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is named in which something is wrong, whatever it is."""
+    path, other = home / "a", one_context(home / "b", "x", "one", **{"current-context": "x"})
+    monkeypatch.setenv("KUBECONFIG", f"{path}:{other}")
+    start = f"the kubeconfig {path}:{other} is not usable: {path}"
+    for text, expected in (
+        ("{", ": invalid YAML in line 1"),
+        ("[1]", ": it is a list"),
+        ("{contexts: 1}", ": contexts is a number"),
+        (
+            "{users: [{name: x, user: {tokenFile: none}}]}",
+            f": users[name=x].user.tokenFile ({home}/none) can't be read",
+        ),
+    ):
+        path.write_text(text)
+        assert unusable(ContextChoice()).startswith(start + expected)
+    path.unlink()
+    path.mkdir()
+    assert unusable(ContextChoice()).startswith(f"{start} can't be read: Is a directory; ")
+
+
+def test_a_choice_that_leads_to_no_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistyped KUBECONFIG and a context without a file are not taken for a pod's service account."""
+    assert unusable(ContextChoice(context="x")).startswith(
+        f"--context needs a kubeconfig, and {home}/.kube/config does"
+    )
+    monkeypatch.setenv("KUBECONFIG", f"{home}/none:{home}/nor-this")
+    one_context(home / ".kube" / "config", "x", "one", **{"current-context": "x"})
+    assert unusable(ContextChoice()).startswith(f"no file of KUBECONFIG exists: {home}/none, {home}/nor-this; ")
 
 
 V1: Final = "client.authentication.k8s.io/v1"

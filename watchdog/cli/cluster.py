@@ -1,13 +1,11 @@
 """`gpu-watchdog top --cluster`: the GPUs of every node, the most urgent pods of all, and who does not answer."""
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -21,6 +19,7 @@ from watchdog.cli.top import show
 from watchdog.core.errors import Problem
 from watchdog.kube.client import MOST_CONNECTIONS, PERSONAL_AGENT, Api
 from watchdog.kube.daemons import DaemonError, DaemonPod, Daemons, find_daemons
+from watchdog.kube.kubeconfig import ContextChoice
 from watchdog.kube.routes import Routes
 from watchdog.report.status import Status, StatusError, decode
 from watchdog.report.summary import Summary, decode_summary
@@ -30,22 +29,13 @@ from watchdog.report.text import inert
 _LISTS_S: Final = 30.0
 _NO_DAEMONS: Final = Problem(
     "there is no pod of the watchdog here",
-    "install it (docs/install.md), or name another namespace with --namespace or another cluster with --kubeconfig",
+    "install it (docs/install.md), or name another namespace with --namespace or another cluster with --context or --kubeconfig",
 )
 _NO_POD: Final = Problem(
     "a DaemonSet of the watchdog selects this node, and there is no pod of it here",
     "see its taints: `kubectl describe node {node}`, and what the controller says: `kubectl describe daemonset`",
 )
 Answer = TypeVar("Answer")
-
-
-def kubeconfig_of(chosen: Path | None) -> Path | None:
-    """The kubeconfig to use: that of the option, else as kubectl finds it; None: the service account of the pod."""
-    if chosen is not None:
-        return chosen
-    named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    usual = Path.home() / ".kube" / "config"
-    return next((each for each in (*named, usual) if each.is_file()), None)
 
 
 class Cluster:
@@ -168,9 +158,9 @@ def open_cluster(api: Api, namespace: str) -> Cluster:
     return cluster
 
 
-def print_cluster(kubeconfig: Path | None, namespace: str, choice: Choice, *, as_json: bool) -> None:
+def print_cluster(chosen: ContextChoice, namespace: str, choice: Choice, *, as_json: bool) -> None:
     """Print every node once."""
-    with Api(kubeconfig_of(kubeconfig), PERSONAL_AGENT) as api:
+    with Api(chosen, PERSONAL_AGENT) as api:
         cluster = open_cluster(api, namespace)
         if as_json:
             answers: list[NodeAnswer[tuple[float, Any]]] = []
@@ -183,9 +173,9 @@ def print_cluster(kubeconfig: Path | None, namespace: str, choice: Choice, *, as
         )
 
 
-def watch_cluster(kubeconfig: Path | None, namespace: str, choice: Choice, interval_s: float) -> None:
+def watch_cluster(chosen: ContextChoice, namespace: str, choice: Choice, interval_s: float) -> None:
     """Show all nodes live until the user quits."""
-    with Api(kubeconfig_of(kubeconfig), PERSONAL_AGENT) as api:
+    with Api(chosen, PERSONAL_AGENT) as api:
         cluster = open_cluster(api, namespace)
         show(lambda terminal, bell: ClusterLive(terminal, bell, cluster, choice, interval_s))
 

@@ -13,6 +13,7 @@ import click
 from watchdog import __version__
 from watchdog.cli.options import (
     checked,
+    cluster_options,
     duration,
     journal_option,
     json_option,
@@ -389,18 +390,7 @@ def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
     help="Instead, all nodes of a Kubernetes cluster once, through its API server: `list` on pods and `get` on "
     "pods/proxy in the watchdog's namespace suffice.",
 )
-@click.option(
-    "--namespace",
-    default="",
-    metavar="NAME",
-    help="With --cluster: look for the watchdog's pods in this namespace alone.",
-)
-@path_option(
-    "--kubeconfig",
-    None,
-    "With --cluster: the kubeconfig.",
-    otherwise="that of `KUBECONFIG` or ~/.kube/config, else the service account of the pod",
-)
+@cluster_options
 @url_option
 @listen_option
 @json_option
@@ -422,12 +412,14 @@ def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
     is_once = options["once"] or as_json or not is_live()
     if options["cluster"]:
         from watchdog.cli.cluster import print_cluster, watch_cluster
+        from watchdog.kube.kubeconfig import ContextChoice
 
         _show_library_messages()
+        chosen = ContextChoice(file=options["kubeconfig"], context=options["context"])
         if is_once:
-            print_cluster(options["kubeconfig"], options["namespace"], choice, as_json=as_json)
+            print_cluster(chosen, options["namespace"], choice, as_json=as_json)
         else:
-            watch_cluster(options["kubeconfig"], options["namespace"], choice, interval_s)
+            watch_cluster(chosen, options["namespace"], choice, interval_s)
     elif is_once:
         print_top(_address(url, listen), choice, as_json=as_json)
     else:

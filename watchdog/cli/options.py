@@ -69,6 +69,33 @@ kubeconfig_option = path_option(
     "The kubeconfig for the Kubernetes API.",
     otherwise="the service account of the pod that this runs in",
 )
+_PERSONAL: Final = (
+    path_option(
+        "--kubeconfig",
+        None,
+        "From outside a node: the kubeconfig of a person.",
+        otherwise="the files of `KUBECONFIG` or ~/.kube/config, else the service account of the pod",
+    ),
+    click.option(
+        "--context",
+        envvar="GPU_WATCHDOG_CONTEXT",
+        show_envvar=True,
+        default="",
+        show_default="the current one",
+        metavar="NAME",
+        help="From outside a node: the context of the kubeconfig.",
+    ),
+    click.option(
+        "--namespace",
+        "-n",
+        envvar="GPU_WATCHDOG_NAMESPACE",
+        show_envvar=True,
+        default="",
+        show_default="all",
+        metavar="NAME",
+        help="From outside a node: look for the watchdog's pods in this namespace alone.",
+    ),
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 journal_option = path_option(
     "--journal", DEFAULT_JOURNAL, "The journal, an SQLite file; `stop` next to it turns enforcement off."
@@ -88,6 +115,13 @@ def node_options(command: Command) -> Command:
     files = [_objects_option(*option) for option in OBJECTS_OPTIONS.items()]
     procfs = path_option("--procfs", DEFAULT_PROCFS, "Where the node's /proc is mounted.", metavar="DIR")
     for option in (*reversed(files), pod_uid_option, kubeconfig_option, procfs, node_option, policy_option):
+        command = option(command)
+    return command
+
+
+def cluster_options(command: Command) -> Command:
+    """The options by which a person's command finds the daemons of a cluster: kubeconfig, context and namespace."""
+    for option in reversed(_PERSONAL):
         command = option(command)
     return command
 

@@ -23,6 +23,7 @@ from watchdog import __version__, clock
 from watchdog.core.errors import Problem
 from watchdog.kube.credentials import Credentials, bearer_token, credentials_of, load_access, offset_s
 from watchdog.kube.failure import UNUSABLE_PROXY, ApiConfigError, ApiSilentError, ApiUnreachableError, explain
+from watchdog.kube.kubeconfig import ContextChoice
 from watchdog.kube.official import ApiException, Configuration, RESTClientObject
 from watchdog.kube.wire import DECODE_ERRORS
 
@@ -211,8 +212,8 @@ class Api:
     `clock_offset_s` is how far its clock was ahead of ours at its last response, in seconds; None before the first.
     """
 
-    def __init__(self, kubeconfig: Path | None = None, user_agent: str = USER_AGENT) -> None:
-        """Configured by this file, or by the pod it runs in; read at the first request and after a 401.
+    def __init__(self, kubeconfig: Path | ContextChoice | None = None, user_agent: str = USER_AGENT) -> None:
+        """Configured by this file, by a person's choice, or by the pod it runs in; read at first and after a 401.
 
         Requests raise ApiConfigError if there is no configuration, or it can't be read.
         """

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -19,7 +19,7 @@ from watchdog import clock
 from watchdog.core.units import brief
 from watchdog.kube.exec_plugin import PluginCredentials, PluginError, run_plugin
 from watchdog.kube.failure import ApiConfigError, ConfigurationError, configuration_problem
-from watchdog.kube.kubeconfig import check_certificates, read_kubeconfig
+from watchdog.kube.kubeconfig import ContextChoice, check_certificates, read_kubeconfig
 from watchdog.kube.official import ConfigException, Configuration, load_incluster_config, load_kube_config_from_dict
 
 
@@ -32,15 +32,26 @@ class Access:
     until_s: float = math.inf
 
 
-def load_access(kubeconfig: Path | None) -> Access:
-    """The access by this file or, without one, of the pod; ApiConfigError if it can't be used.
+def load_access(kubeconfig: Path | ContextChoice | None) -> Access:
+    """The access by this file or a person's choice or, without either, of the pod; ApiConfigError if it can't be used.
 
     It takes as long as the `exec` plugin of the file.
     """
+    choice = _choice(kubeconfig)
     try:
-        return _in_pod() if kubeconfig is None else _by_file(kubeconfig)
+        files = choice.files() if choice is not None else ()
+        return _by_files(files, choice.context) if choice is not None and files else _in_pod()
     except (ConfigException, ConfigurationError, OSError, ValueError) as error:
-        raise ApiConfigError(configuration_problem(error, kubeconfig)) from error
+        raise _unusable(error, choice) from error
+
+
+def _choice(kubeconfig: Path | ContextChoice | None) -> ContextChoice | None:
+    return ContextChoice(file=kubeconfig) if isinstance(kubeconfig, Path) else kubeconfig
+
+
+def _unusable(error: Exception, choice: ContextChoice | None) -> ApiConfigError:
+    named = ("", "") if choice is None else (choice.name(), choice.kubectl())
+    return ApiConfigError(configuration_problem(error, *named))
 
 
 def _in_pod() -> Access:
@@ -50,8 +61,8 @@ def _in_pod() -> Access:
     return Access(configuration=configuration)
 
 
-def _by_file(path: Path) -> Access:
-    found = read_kubeconfig(path)
+def _by_files(files: Sequence[Path], context: str) -> Access:
+    found = read_kubeconfig(files, context)
     configuration, printed = Configuration(), PluginCredentials()
     if found.plugin is not None:
         try:
@@ -85,17 +96,17 @@ def _in_base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def bearer_token(configuration: Configuration, kubeconfig: Path | None) -> str:
+def bearer_token(configuration: Configuration, kubeconfig: Path | ContextChoice | None) -> str:
     """The value of the `authorization` header, empty if there is none; ApiConfigError if it can't be read or sent."""
     try:
         setting = configuration.auth_settings().get("BearerToken")
     except (ConfigException, OSError, ValueError) as error:
-        raise ApiConfigError(configuration_problem(error, kubeconfig)) from error
+        raise _unusable(error, _choice(kubeconfig)) from error
     token = ((setting and setting["value"]) or "").strip()  # a newline after a token is not part of it
     if not (token.isascii() and token.isprintable()):
         # The transport's own exception would contain the token.
         odd = ValueError("its token contains characters that no token has, like a line break in the middle")
-        raise ApiConfigError(configuration_problem(odd, kubeconfig))
+        raise _unusable(odd, _choice(kubeconfig))
     return token
 
 

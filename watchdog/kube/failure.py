@@ -67,9 +67,12 @@ UNUSABLE_PROXY: Final = Problem(
 )
 
 
-def configuration_problem(error: BaseException, kubeconfig: Path | None) -> Problem:
-    """Why the API can't be used with this configuration."""
-    problem = _in_pod(error) if kubeconfig is None else _by_file(error, kubeconfig)
+def configuration_problem(error: BaseException, kubeconfig: str = "", kubectl: str = "") -> Problem:
+    """Why the API can't be used with this configuration: a kubeconfig, that of the pod if it is empty.
+
+    `kubectl` is the beginning of a command line that uses the same kubeconfig.
+    """
+    problem = _by_file(error, kubeconfig, kubectl) if kubeconfig else _in_pod(error)
     return problem.of("the API server can't be used")
 
 
@@ -80,22 +83,22 @@ def _in_pod(error: BaseException) -> Problem:
             f"{place} can't be read: {error.strerror}", "run as a user that may read it (fsGroup, runAsUser)"
         )
     if isinstance(error, ConfigurationError):
-        return Problem(error.reason, f"check what is mounted in {_ACCOUNT}")
+        return Problem(error.reason, error.remedy or f"check what is mounted in {_ACCOUNT}")
     text = "a file in it is not text" if isinstance(error, UnicodeDecodeError) else str(error)
     unknown = Problem(f"the service account of this pod can't be used: {text}", f"check what is mounted in {_ACCOUNT}")
     return next((problem for part, problem in _IN_POD.items() if part in text), unknown)
 
 
-def _by_file(error: BaseException, path: Path) -> Problem:
+def _by_file(error: BaseException, name: str, kubectl: str) -> Problem:
     if isinstance(error, OSError):
         return Problem(
-            f"the kubeconfig {path} can't be read: {error.strerror or error}",
+            f"the kubeconfig {name} can't be read: {error.strerror or error}",
             "name the right file with --kubeconfig, and let this account read it",
         )
     reason, remedy = (error.reason, error.remedy) if isinstance(error, ConfigurationError) else (str(error), "")
     return Problem(
-        f"the kubeconfig {path} is not usable: {reason}",
-        remedy or f"correct it until `kubectl --kubeconfig {path} get --raw /version` works",
+        f"the kubeconfig {name} is not usable: {reason}",
+        remedy or f"correct it until `{kubectl} get --raw /version` works",
     )
 
 

@@ -1,13 +1,15 @@
-"""A kubeconfig file -> what the official client needs of it, with a clear error for everything that it can't use.
+"""Kubeconfig files -> what the official client needs of them, with a clear error for everything that it can't use.
 
 Files written by hand contain anything. The client's own errors name no entry, or quote entries with their tokens, and
 some of its exceptions are not meant for its callers.
 """
 
 import base64
+import os
 import re
+import shlex
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -26,9 +28,60 @@ _LARGEST_FILE: Final = 2**20  # of the kubeconfig, and of each file that it name
 _MOST_VALUES: Final = 100_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextChoice:
+    """What a person chooses of kubeconfigs; the rest is as kubectl would choose it."""
+
+    # None: those of the environment.
+    file: Path | None = None
+    # Empty: the current one.
+    context: str = ""
+
+    def files(self) -> tuple[Path, ...]:
+        """The files to read as one; none if there are none, as in a pod. ConfigurationError.
+
+        If no file of KUBECONFIG exists, kubectl goes on without: a mistyped name ends in a message about localhost.
+        """
+        found = self._found()
+        if not found and _of_environment():
+            missing = brief(", ".join(map(str, _of_environment())), 200)
+            raise ConfigurationError(
+                f"no file of KUBECONFIG exists: {missing}", "correct it, or give --kubeconfig FILE"
+            )
+        if not found and self.context:
+            raise ConfigurationError(f"--context needs a kubeconfig, and {_usual()} does not exist", _GIVE_FILE)
+        return found
+
+    def name(self) -> str:
+        """The names of these files as KUBECONFIG has them; empty if there are none."""
+        return os.pathsep.join(map(str, self._found()))
+
+    def _found(self) -> tuple[Path, ...]:
+        """As ClientConfigLoadingRules in k8s.io/client-go/tools/clientcmd find them."""
+        if self.file is not None:
+            return (self.file,)
+        return tuple(dict.fromkeys(each for each in _of_environment() or [_usual()] if each.exists()))
+
+    def kubectl(self) -> str:
+        """The beginning of a command line of kubectl that chooses the same."""
+        chosen = [] if self.file is None else ["--kubeconfig", str(self.file)]
+        return shlex.join(["kubectl", *chosen, *(["--context", self.context] if self.context else [])])
+
+
+_GIVE_FILE: Final = "give --kubeconfig FILE, or set KUBECONFIG"
+
+
+def _of_environment() -> list[Path]:
+    return [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
+
+
+def _usual() -> Path:
+    return Path.home() / ".kube" / "config"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Kubeconfig:
-    """The current context of a file: the fields of its cluster and user that the official client reads.
+    """One context of a file or several: the fields of its cluster and user that the official client reads.
 
     Paths in it are absolute, and it contains secrets.
     """
@@ -53,26 +106,44 @@ class Kubeconfig:
         }
 
 
-def read_kubeconfig(path: Path) -> Kubeconfig:
-    """Read a file, and those that its current context names; OSError if it can't be read, ConfigurationError."""
-    try:
-        text = as_utf8(read_file(path, _LARGEST_FILE))
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
-    root = _Entry(_parse(text), "", path.absolute().parent)
-    if root.value is None:
-        raise ConfigurationError("it is empty")
-    context = root.named("contexts", root.required("current-context"), "current-context").entry("context")
-    cluster = root.named("clusters", context.required("cluster"), context.place("cluster")).entry("cluster")
+def read_kubeconfig(files: Sequence[Path], context: str = "") -> Kubeconfig:
+    """Read a context (empty: the current one) of files that are one together, and the files that it names.
+
+    OSError if the only file can't be read, ConfigurationError.
+    """
+    merged = _Merged(files)
+    name, by = (context, "--context") if context else (merged.current_context(), "current-context")
+    chosen = merged.named("contexts", name, by).entry("context")
+    cluster = merged.named("clusters", chosen.required("cluster"), chosen.place("cluster")).entry("cluster")
     places: dict[str, str] = {}
     fields = _cluster(cluster, places)
-    name = context.text("user")
-    if not name:
+    account = chosen.text("user")
+    if not account:
         return Kubeconfig(cluster=fields, user={}, places=places)
-    user = root.named("users", name, context.place("user")).entry("user")
+    user = merged.named("users", account, chosen.place("user")).entry("user")
     credentials = _user(user, places)
     plugin = _plugin(user, cluster, fields) if credentials.keys().isdisjoint({"token", "auth-provider"}) else None
     return Kubeconfig(cluster=fields, user=credentials, places=places, entry=user.where, plugin=plugin)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return _parse(as_utf8(read_file(path, _LARGEST_FILE)))
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def _read_one_of_several(path: Path) -> Any:
+    """The same, with the file's name in each error."""
+    try:
+        return _read(path)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error.reason}", error.remedy) from error
+    except OSError as error:
+        raise ConfigurationError(f"{path} can't be read: {error.strerror or error}", _LET_READ) from error
+
+
+_LET_READ: Final = "let this account read it, or take it out of KUBECONFIG"
 
 
 def _parse(text: bytes) -> Any:
@@ -117,16 +188,20 @@ def _count(node: Node, counted: dict[int, int]) -> int:
 
 
 class _Entry:
-    """A value of the document, with the names that lead to it; `folder` is what relative paths in it start from."""
+    """A value of a document, with the names that lead to it; `folder` is what relative paths in it start from.
 
-    def __init__(self, value: Any, where: str, folder: Path) -> None:
+    `origin` is what begins the places in a whole document, if it is one of several.
+    """
+
+    def __init__(self, value: Any, where: str, folder: Path, origin: str = "") -> None:
         self.value = value
         self.where = where
         self.folder = folder
+        self.origin = origin
 
     def place(self, key: str) -> str:
         """The names that lead to a key of this mapping."""
-        return f"{self.where}.{key}" if self.where else key
+        return f"{self.where}.{key}" if self.where else f"{self.origin}{key}"
 
     def refuse(self, key: str, why: str) -> NoReturn:
         """Report a key of this mapping."""
@@ -135,7 +210,7 @@ class _Entry:
     def get(self, key: str) -> Any:
         """The value of a key; None if it is missing or empty."""
         if not isinstance(self.value, dict):
-            what = f"{self.where} is" if self.where else "it is"
+            what = f"{self.where} is" if self.where else f"{self.origin}it is"
             raise ConfigurationError(f"{what} {_kind(self.value)}, not a mapping of keys to values")
         value = self.value.get(key)
         return None if value == "" else value
@@ -154,17 +229,6 @@ class _Entry:
             self.refuse(key, f"is {_kind(value)}, not a list")
         for number, item in enumerate(value or ()):
             yield _Entry(item, f"{self.place(key)}[{number}]", self.folder)
-
-    def named(self, key: str, name: str, by: str) -> "_Entry":
-        """The entry with a name in a list; `by` is the key that has the name."""
-        shown = repr(brief(name))
-        found = [item for item in self.items(key) if item.get("name") == name]
-        if not found:
-            names = ", ".join(repr(brief(item.value["name"])) for item in self.items(key) if _has_name(item))
-            raise ConfigurationError(f"{by} is {shown}, which is not in {key} ({brief(names, 200) or 'empty'})")
-        if len(found) > 1:
-            raise ConfigurationError(f"{self.place(key)} has {len(found)} entries named {shown}")
-        return _Entry(found[0].value, f"{key}[name={brief(name)}]", self.folder)
 
     def text(self, key: str) -> str:
         """A string; empty if it is missing."""
@@ -204,6 +268,41 @@ class _Entry:
             remedy = "check that it exists, and that this account may read it"
             raise ConfigurationError(f"{self.place(key)} ({path}) can't be read: {why}", remedy) from error
         return path
+
+
+class _Merged:
+    """The documents of files as one: the first that has a value or an entry wins, and others don't add to an entry.
+
+    So does kubectl:
+    https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        if len(files) == 1:
+            documents = [_Entry(_read(files[0]), "", files[0].absolute().parent)]
+        else:
+            documents = [_Entry(_read_one_of_several(each), "", each.absolute().parent, f"{each}: ") for each in files]
+        self._documents = [each for each in documents if each.value is not None]
+        if not self._documents:
+            raise ConfigurationError("it is empty" if len(files) == 1 else "all of them are empty")
+
+    def current_context(self) -> str:
+        """The name of the current context."""
+        found = next((name for each in self._documents if (name := each.text("current-context"))), "")
+        return found or self._documents[0].required("current-context")
+
+    def named(self, key: str, name: str, by: str) -> _Entry:
+        """The entry with a name in a list; `by` is the key or the option that has the name."""
+        shown = repr(brief(name))
+        for document in self._documents:
+            found = [item for item in document.items(key) if item.get("name") == name]
+            if len(found) > 1:
+                raise ConfigurationError(f"{document.place(key)} has {len(found)} entries named {shown}")
+            if found:
+                return _Entry(found[0].value, f"{document.place(key)}[name={brief(name)}]", document.folder)
+        items = (item for each in self._documents for item in each.items(key) if _has_name(item))
+        names = ", ".join(dict.fromkeys(repr(brief(item.value["name"])) for item in items))
+        raise ConfigurationError(f"{by} is {shown}, which is not in {key} ({brief(names, 200) or 'empty'})")
 
 
 def _has_name(item: _Entry) -> bool:
