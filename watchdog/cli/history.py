@@ -1,18 +1,23 @@
 """`gpu-watchdog history`: past decisions and actions, from the journal."""
 
+import errno
 import json
-from dataclasses import asdict
+import os
+import select
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from watchdog import clock
 from watchdog.cli.client import without_journal
 from watchdog.cli.listing import listing, output_style
-from watchdog.core.units import format_duration
-from watchdog.journal.errors import CorruptError, JournalError
-from watchdog.journal.read import history
+from watchdog.cli.options import Since
+from watchdog.journal.errors import CorruptError, EmptyJournalError, JournalError, NoJournalError
+from watchdog.journal.read import HistoryRow, JournalTail, history
 from watchdog.report.text import GREEN, RED, YELLOW, date_time, inert
 
 _TITLES: Final = ("TIME", "EVENT", "MESSAGE")
@@ -56,28 +61,108 @@ _COLOURS: Final = {
 }
 
 
-def print_history(journal: Path, pod: str | None, since_s: float, *, as_json: bool) -> None:
-    """Print the rows of the last `since_s` seconds, oldest first, of one pod (`namespace/name`) or of all."""
+# The widest cells of the columns before the message, so that rows that come later are in the same columns.
+_LEAST: Final = (len("2026-01-31 14:05:10 UTC"), max(map(len, _WORDS.values())))
+_AGAIN_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Which occurrences are asked for."""
+
+    since: Since
+    # `namespace/name`; None: all pods.
+    pod: str | None = None
+    # Those of these actions alone; empty: all occurrences.
+    actions: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> list[str]:
+        """The command line of the same query, without what only this machine has."""
+        return ["history", *(("--pod", self.pod) if self.pod is not None else ())]
+
+    @property
+    def phrase(self) -> str:
+        """What was asked for, for a sentence."""
+        about = "" if self.pod is None else f" about pod {inert(self.pod)}"
+        of = f" with --action {' or '.join(self.actions)}" if self.actions else ""
+        return f"{about}{of} {self.since.phrase}"
+
+
+def print_history(journal: Path, query: Query, *, as_json: bool) -> None:
+    """Print the rows that are asked for, oldest first."""
     try:
-        rows = history(journal, pod, clock.now().wall_s - since_s)
-    except CorruptError as error:
-        remedy = "check that --journal names the journal; the daemon moves a damaged one aside and starts a new one"
-        raise click.ClickException(f"{error}: {remedy}") from error
+        rows = history(journal, query.pod, query.since.wall_s, query.actions)
     except JournalError as error:
-        arguments = ["history", *(("--pod", pod) if pod is not None else ())]
-        raise click.ClickException(without_journal(error, *arguments)) from error
+        raise click.ClickException(_unread(error, query)) from error
     if as_json:
-        click.echo(json.dumps([{"at": row.at, **asdict(row)} for row in rows], indent=1))
+        click.echo(json.dumps([_document(row) for row in rows], indent=1))
     elif rows:
-        cells = [(date_time(row.wall_s), _words(row.event), row.sentence) for row in rows]
-        colours = {_words(event): colour for event, colour in _COLOURS.items()}
-        click.echo("\n".join(listing(_TITLES, cells, *output_style(colours))))
-    if not rows and not as_json:
-        about = "" if pod is None else f" about pod {inert(pod)}"
-        past = format_duration(since_s)
-        click.echo(
-            f"Nothing was decided or done{about} in the last {past}; a longer --since looks further back.", err=True
-        )
+        click.echo("\n".join(listing(_TITLES, [*map(_cells, rows)], *_style())))
+    else:
+        click.echo(f"Nothing was decided or done{query.phrase}; an earlier --since looks further back.", err=True)
+
+
+def follow_history(journal: Path, query: Query, *, as_json: bool) -> None:
+    """Print the rows that are asked for, and further ones as they are written, until Ctrl-C; each as a line of JSON."""
+    tail = JournalTail(journal, query.pod, query.since.wall_s, query.actions)
+    problem, replaced = "", 0
+    with suppress(KeyboardInterrupt):
+        if not as_json:
+            _print_part([], has_titles=True)
+        while True:
+            try:
+                rows, now = tail.read(), ""
+            except JournalError as error:
+                if not tail.was_read and not isinstance(error, NoJournalError | EmptyJournalError):
+                    raise click.ClickException(_unread(error, query)) from error
+                rows, now = [], f"{str(error) if tail.was_read else _unread(error, query)}\nWaiting for it."
+            if now and now != problem:
+                click.echo(now, err=True)
+            if tail.replaced != replaced:
+                click.echo(f"Another file is in place of journal {journal}; following that one.", err=True)
+            problem, replaced = now, tail.replaced
+            if as_json:
+                for row in rows:
+                    click.echo(json.dumps(_document(row)))
+            elif rows:
+                _print_part(rows, has_titles=False)
+            _rest()
+
+
+def _print_part(rows: Sequence[HistoryRow], *, has_titles: bool) -> None:
+    """Print rows below earlier ones, in the same columns."""
+    lines = listing(_TITLES, [*map(_cells, rows)], *_style(), least=_LEAST, has_titles=has_titles)
+    for line in lines:
+        click.echo(line)
+
+
+def _rest() -> None:
+    """Wait until the journal is read again; BrokenPipeError as soon as nobody reads the output, as with `| head`."""
+    output = select.poll()
+    output.register(sys.stdout, 0)
+    if output.poll(_AGAIN_S * 1000):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def _style() -> tuple[Mapping[str, str], int | None]:
+    return output_style({_words(event): colour for event, colour in _COLOURS.items()})
+
+
+def _unread(error: JournalError, query: Query) -> str:
+    """Why a journal can't be read, and the remedy."""
+    if isinstance(error, CorruptError):
+        remedy = "check that --journal names the journal; the daemon moves a damaged one aside and starts a new one"
+        return f"{error}: {remedy}"
+    return without_journal(error, *query.arguments)
+
+
+def _document(row: HistoryRow) -> dict[str, Any]:
+    return {"at": row.at, **asdict(row)}
+
+
+def _cells(row: HistoryRow) -> tuple[str, ...]:
+    return date_time(row.wall_s), _words(row.event), row.sentence
 
 
 def _words(event: str) -> str:

@@ -9,28 +9,38 @@ from typing import Final
 from watchdog.report.text import BOLD, has_colour, inert, paint
 
 _UNCUT: Final = 10**6
-_LEAST: Final = 40  # characters of a sentence in a line, however narrow the terminal is
+_LEAST: Final = 32  # characters that sentences need beside the other columns; in less room they go below them
 _GAP: Final = 2
 
 
 def listing(
-    titles: Sequence[str], rows: Sequence[Sequence[str]], colours: Mapping[str, str], width: int | None = None
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    colours: Mapping[str, str],
+    width: int | None = None,
+    *,
+    least: Sequence[int] = (),
+    has_titles: bool = True,
 ) -> list[str]:
-    """Titles and rows in aligned columns, cells in the colour of their text; if a width is given, sentences wrap."""
+    """Titles and rows in aligned columns, cells in the colour of their text; if a width is given, sentences wrap.
+
+    `least`: the least widths of the columns before the sentences, for a listing that comes in parts.
+    """
     cells = [titles, *([inert(cell, _UNCUT) for cell in row] for row in rows)]
-    sizes = [max(map(len, column)) + _GAP for column in list(zip(*cells, strict=True))[:-1]]
-    indent, lines = sum(sizes), []
-    for number, (*first, sentence) in enumerate(cells):
+    columns = list(zip(*cells, strict=True))[:-1]
+    sizes = [max(*map(len, column), *least[number : number + 1]) + _GAP for number, column in enumerate(columns)]
+    is_below = width is not None and width - sum(sizes) < _LEAST
+    indent, lines = _GAP if is_below else sum(sizes), []
+    for number, (*first, sentence) in enumerate(cells[0 if has_titles else 1 :], 0 if has_titles else 1):
         parts = [sentence]
         if width is not None:
-            room = max(width - indent, _LEAST)
-            parts = textwrap.wrap(sentence, room, break_long_words=False, break_on_hyphens=False) or [""]
-        shown = [
+            parts = textwrap.wrap(sentence, width - indent, break_long_words=False, break_on_hyphens=False) or [""]
+        shown = "".join(
             f"{paint(cell, colours.get(cell, '') if number else BOLD, is_on=bool(colours))}{' ' * (size - len(cell))}"
             for cell, size in zip(first, sizes, strict=True)
-        ]
-        title = paint(parts[0], "" if number else BOLD, is_on=bool(colours))
-        lines += ["".join([*shown, title]).rstrip(), *(f"{' ' * indent}{part}" for part in parts[1:])]
+        )
+        below = [f"{' ' * indent}{paint(part, '' if number else BOLD, is_on=bool(colours))}" for part in parts]
+        lines += [shown.rstrip(), *below] if is_below else [f"{shown}{below[0].strip()}".rstrip(), *below[1:]]
     return lines
 
 

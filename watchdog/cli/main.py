@@ -12,6 +12,7 @@ import click
 
 from watchdog import __version__
 from watchdog.cli.options import (
+    Since,
     checked,
     cluster_options,
     duration,
@@ -25,6 +26,7 @@ from watchdog.cli.options import (
     pod_of_daemon,
     pod_of_journal,
     policy_option,
+    since_option,
     since_week,
     url_option,
 )
@@ -224,19 +226,38 @@ def resume(*, stop_file: Path | None, journal: Path, url: str | None, listen: st
 
 _COMMANDLINE: Final = click.core.ParameterSource.COMMANDLINE
 
+# Of `history`: the actions whose rows can be asked for.
+ACTIONS = ("warn", "kill", "evict")
+
 
 @main.command(short_help="Print past decisions and actions.")
 @click.option("--pod", metavar="NS/NAME", shell_complete=pod_of_journal, help="Only this pod.")
-@click.option("--since", default="24h", show_default=True, metavar="DURATION", help="How far back, like 90m or 7d.")
+@since_option("24h")
+@click.option(
+    "--action",
+    "actions",
+    type=click.Choice(ACTIONS),
+    multiple=True,
+    help="Only what is about this action; repeat it for any of several.",
+)
+@click.option(
+    "--follow",
+    "-f",
+    is_flag=True,
+    help="Also print what happens from now on, until Ctrl-C. With --json, one object per line instead of a list.",
+)
 @journal_option
 @json_option
-def history(*, pod: str | None, since: str, journal: Path, as_json: bool) -> None:
-    """Print past decisions and actions, from the journal."""
-    from watchdog.cli.history import print_history
+def history(
+    *, pod: str | None, since: Since, actions: tuple[str, ...], follow: bool, journal: Path, as_json: bool
+) -> None:
+    """Print past decisions and actions, from the journal; with -f also those to come."""
+    from watchdog.cli.history import Query, follow_history, print_history
 
     if pod is not None and pod.count("/") != 1:
         raise click.BadParameter(f"{pod!r}: give NAMESPACE/NAME, like jupyter/alice-0", param_hint="--pod")
-    print_history(journal, pod, duration(since), as_json=as_json)
+    query = Query(pod=pod, since=since, actions=actions)
+    (follow_history if follow else print_history)(journal, query, as_json=as_json)
 
 
 @main.command(short_help="Explain why a pod was or was not acted on.")
@@ -265,14 +286,14 @@ def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str
 @since_week
 @journal_option
 @json_option
-def replay(*, policy: Path, since: str, journal: Path, as_json: bool) -> None:
+def replay(*, policy: Path, since: Since, journal: Path, as_json: bool) -> None:
     """Show what another policy would have done in this node's past: the first action of each incident.
 
     Later effects are not simulated. Only reads the journal.
     """
     from watchdog.cli.replay import print_replay
 
-    print_replay(journal, policy, duration(since), as_json=as_json)
+    print_replay(journal, policy, since.wall_s, as_json=as_json)
 
 
 @main.command(short_help="Recommend what each workload should declare.")
@@ -281,7 +302,7 @@ def replay(*, policy: Path, since: str, journal: Path, as_json: bool) -> None:
 @journal_option
 @json_option
 @click.pass_context
-def recommend(context: click.Context, /, *, policy: Path, since: str, journal: Path, as_json: bool) -> None:
+def recommend(context: click.Context, /, *, policy: Path, since: Since, journal: Path, as_json: bool) -> None:
     """Show what each workload used and declares, and what it should declare.
 
     Only reads the journal.
@@ -289,7 +310,7 @@ def recommend(context: click.Context, /, *, policy: Path, since: str, journal: P
     from watchdog.cli.recommend import print_recommendation
 
     is_named = _is_policy_named(context)
-    print_recommendation(journal, policy, duration(since), is_policy_named=is_named, as_json=as_json)
+    print_recommendation(journal, policy, since.wall_s, is_policy_named=is_named, as_json=as_json)
 
 
 # Of `top`: what pods can be sorted by, and the bounds of the interval (seconds).

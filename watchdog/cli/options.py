@@ -5,6 +5,8 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -100,9 +102,73 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 journal_option = path_option(
     "--journal", DEFAULT_JOURNAL, "The journal, an SQLite file; `stop` next to it turns enforcement off."
 )
-since_week = click.option(
-    "--since", default="7d", show_default=True, metavar="DURATION", help="How far back, like 90m or 7d."
+
+
+# An RFC 3339 moment, of which the end may be missing; also as `history` prints one.
+_MOMENT: Final = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?: ?(?:[Zz]|UTC)|[+-]\d\d:\d\d)?)?", re.ASCII
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Since:
+    """The beginning of the past that a command is asked for."""
+
+    # Unix time.
+    wall_s: float
+    # As it was given.
+    text: str
+
+    @property
+    def phrase(self) -> str:
+        """For a sentence: `in the last 90m`, `since 2026-01-31 00:00:00 UTC`."""
+        from watchdog.report.text import date_time
+
+        return f"since {date_time(self.wall_s)}" if _MOMENT.fullmatch(self.text) else f"in the last {self.text}"
+
+
+_FORMS: Final = (
+    'a duration like "90m" or "7d", a date like 2026-01-31, or a time like 2026-01-31T14:05 or 2026-01-31T14:05:10Z, '
+    "in UTC unless it ends with an offset like +01:00"
+)
+
+
+def _since(_context: click.Context, parameter: click.Parameter, value: str) -> Since:
+    """How far back, or since when."""
+    from watchdog import clock
+    from watchdog.core.units import brief, parse_duration
+    from watchdog.report.text import date_time
+
+    now_s = clock.now().wall_s
+    try:
+        wall_s = _unix_s(value) if _MOMENT.fullmatch(value) else now_s - parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{brief(value)!r} is none of these: {_FORMS}", param=parameter) from error
+    if wall_s > now_s:
+        raise click.BadParameter(f"{value!r} is in the future: it is {date_time(now_s)} now", param=parameter)
+    return Since(wall_s=max(wall_s, 0.0), text=value)
+
+
+def _unix_s(moment: str) -> float:
+    """The Unix time of a text that `_MOMENT` matches; ValueError if there is no such day or time."""
+    given = datetime.fromisoformat(moment.upper().removesuffix("UTC").removesuffix("Z").rstrip())
+    return (given if given.tzinfo is not None else given.replace(tzinfo=UTC)).timestamp()
+
+
+def since_option(default: str) -> Callable[[Command], Command]:
+    """How far back to look, or since when."""
+    return click.option(
+        "--since",
+        default=default,
+        show_default=True,
+        metavar="WHEN",
+        callback=_since,
+        help="How far back, like 90m or 7d, or since when: a date like 2026-01-31 or a time like 2026-01-31T14:05, in "
+        "UTC unless it ends with an offset like +01:00.",
+    )
+
+
+since_week = since_option("7d")
 
 
 def _objects_option(name: str, option: ObjectsOption) -> Callable[[Command], Command]:
@@ -175,7 +241,7 @@ url_option = click.option(
 )
 
 
-def duration(text: str, option: str = "--since") -> float:
+def duration(text: str, option: str) -> float:
     """The seconds of an option's text like 90m."""
     from watchdog.core.units import parse_duration
 

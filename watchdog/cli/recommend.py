@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from watchdog import clock
 from watchdog.cli.check import is_absent, load_or_exit
 from watchdog.cli.client import without_journal
 from watchdog.cli.tables import Column, notes, output_width, printed, table
@@ -21,12 +20,12 @@ from watchdog.report.text import byte_cell, count, has_colour, span
 
 
 def print_recommendation(
-    journal: Path, policy_file: Path, back_s: float, *, is_policy_named: bool, as_json: bool
+    journal: Path, policy_file: Path, since_s: float, *, is_policy_named: bool, as_json: bool
 ) -> None:
-    """Print what the workloads of the last `back_s` seconds should declare, by the declarations of a policy."""
+    """Print what the workloads since a moment (Unix time) should declare, by the declarations of a policy."""
     policy = _policy(policy_file, is_named=is_policy_named)
     try:
-        known = used(journal, policy, clock.now().wall_s - back_s)
+        known = used(journal, policy, since_s)
     except NothingRecordedError as error:
         # As with `history`: that nothing was recorded is an answer.
         click.echo(f"{error}; so there is nothing to recommend", err=True)

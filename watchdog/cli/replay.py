@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import click
 
-from watchdog import clock
 from watchdog.cli.check import load_or_exit
 from watchdog.cli.client import without_journal
 from watchdog.cli.tables import Cell, Column, notes, output_width, printed, table, wrapped
@@ -51,9 +50,8 @@ class ReplayReport:
         return tuple(finding for finding in self.replayed.findings if not finding.entry.do.enforces)
 
 
-def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bool) -> None:
-    """Print what a policy would have done in the last `back_s` seconds."""
-    since_s = clock.now().wall_s - back_s
+def print_replay(journal: Path, policy_file: Path, since_s: float, *, as_json: bool) -> None:
+    """Print what a policy would have done since a moment (Unix time)."""
     policy = load_or_exit(policy_file)
     try:
         replayed = Replay(policy, since_s).run(recorded_cycles(journal, since_s))

@@ -18,6 +18,10 @@ class NoJournalError(JournalError):
     """The journal's file does not exist."""
 
 
+class EmptyJournalError(JournalError):
+    """The journal's file exists, but no daemon has written to it yet."""
+
+
 class CorruptError(JournalError):
     """The journal's file is damaged."""
 

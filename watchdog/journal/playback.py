@@ -206,7 +206,7 @@ def recorded_cycles(path: Path, since_s: float) -> Iterator[RecordedCycle]:
                 yield from span_cycles(_bodies(connection, number, first, boot_id), until)
         except (ValueError, TypeError, KeyError) as error:
             why = f"the recording in journal {path} can't be read ({error})"
-            raise JournalError(f"{why}: a shorter `--since` may skip that part") from error
+            raise JournalError(f"{why}: a later `--since` may skip that part") from error
 
 
 def _bodies(
@@ -231,5 +231,5 @@ def _nothing(connection: sqlite3.Connection, path: Path, since_s: float) -> Jour
         )
     return NothingRecordedError(
         f"the daemon has recorded nothing in {path} since {rfc3339(since_s)}: its last cycle there was at "
-        f"{rfc3339(last)}; use a longer `--since`"
+        f"{rfc3339(last)}; use a `--since` before that"
     )
