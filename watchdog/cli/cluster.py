@@ -3,9 +3,10 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import click
@@ -13,6 +14,7 @@ import click
 from watchdog import clock
 from watchdog.cli.cluster_live import ClusterLive
 from watchdog.cli.cluster_rows import NodeAnswer, cluster_text
+from watchdog.cli.fleet import Fleet, ask_service, ask_url
 from watchdog.cli.rows import Choice
 from watchdog.cli.tables import output_width
 from watchdog.cli.top import show
@@ -29,7 +31,8 @@ from watchdog.report.text import inert
 _LISTS_S: Final = 30.0
 _NO_DAEMONS: Final = Problem(
     "there is no pod of the watchdog here",
-    "install it (docs/install.md), or name another namespace with --namespace or another cluster with --context or --kubeconfig",
+    "install it (docs/install.md), or name another namespace with --namespace, or another cluster with --context or "
+    "--kubeconfig",
 )
 _NO_POD: Final = Problem(
     "a DaemonSet of the watchdog selects this node, and there is no pod of it here",
@@ -48,7 +51,7 @@ class Cluster:
         self._lock = threading.Lock()
         self._daemons = Daemons(pods=(), unready={})
         self._listed_s = -_LISTS_S
-        self._answers: dict[tuple[str, str, str], NodeAnswer[Summary]] = {}
+        self._answers: dict[tuple[str, str, str, str], NodeAnswer[Summary]] = {}
 
     @property
     def answers(self) -> tuple[NodeAnswer[Summary], ...]:
@@ -60,6 +63,12 @@ class Cluster:
     def problem(self) -> Problem | None:
         """Why nodes without a daemon are not known; None: they are."""
         return self._daemons.problem
+
+    def document(self) -> dict[str, Any]:
+        """The JSON of `top --cluster --json`; DaemonError."""
+        answers: list[NodeAnswer[tuple[float, Any]]] = []
+        self.ask("/api/status", _checked, answers.append)
+        return _document([*answers, *self.bare])
 
     @property
     def bare(self) -> list[NodeAnswer[Any]]:
@@ -148,36 +157,51 @@ def _no_pod(node: str) -> Problem:
     return Problem(_NO_POD.cause, _NO_POD.remedy.format(node=node))
 
 
-def open_cluster(api: Api, namespace: str) -> Cluster:
-    """The cluster of an API server; click's error if its daemons can't be listed."""
-    cluster = Cluster(api, namespace)
-    try:
-        cluster.list_daemons()
-    except DaemonError as error:
-        raise click.ClickException(inert(str(error), 1000)) from error
-    return cluster
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterChoice:
+    """Which cluster is shown, and by whose answers."""
+
+    chosen: ContextChoice
+    # Of the watchdog's pods; empty: all.
+    namespace: str = ""
+    # The URL of a Prometheus, or `NAMESPACE/SERVICE:PORT`; empty: the daemons are asked.
+    prometheus: str = ""
+    # Headers for a Prometheus at a URL.
+    headers: Mapping[str, str]
 
 
-def print_cluster(chosen: ContextChoice, namespace: str, choice: Choice, *, as_json: bool) -> None:
+@contextmanager
+def opened(which: ClusterChoice) -> Iterator[Cluster | Fleet]:
+    """What is asked; click's error if nothing can be."""
+    with Api(which.chosen, PERSONAL_AGENT) as api:
+        try:
+            if "://" in which.prometheus:
+                yield Fleet(ask_url(which.prometheus, which.headers))
+            elif which.prometheus:
+                yield Fleet(ask_service(api, which.prometheus))
+            else:
+                cluster = Cluster(api, which.namespace)
+                cluster.list_daemons()
+                yield cluster
+        except DaemonError as error:
+            raise click.ClickException(inert(str(error), 1000)) from error
+
+
+def print_cluster(which: ClusterChoice, choice: Choice, *, as_json: bool) -> None:
     """Print every node once."""
-    with Api(chosen, PERSONAL_AGENT) as api:
-        cluster = open_cluster(api, namespace)
+    with opened(which) as source:
         if as_json:
-            answers: list[NodeAnswer[tuple[float, Any]]] = []
-            cluster.ask("/api/status", _checked, answers.append)
-            click.echo(json.dumps(_document([*answers, *cluster.bare]), indent=1))
+            click.echo(json.dumps(source.document(), indent=1))
             return
-        cluster.refresh()
-        click.echo(
-            cluster_text(cluster.answers, choice, clock.now(), problem=cluster.problem, width=output_width()), nl=False
-        )
+        source.refresh()
+        text = cluster_text(source.answers, choice, clock.now(), problem=source.problem, width=output_width())
+        click.echo(text, nl=False)
 
 
-def watch_cluster(chosen: ContextChoice, namespace: str, choice: Choice, interval_s: float) -> None:
+def watch_cluster(which: ClusterChoice, choice: Choice, interval_s: float) -> None:
     """Show all nodes live until the user quits."""
-    with Api(chosen, PERSONAL_AGENT) as api:
-        cluster = open_cluster(api, namespace)
-        show(lambda terminal, bell: ClusterLive(terminal, bell, cluster, choice, interval_s))
+    with opened(which) as source:
+        show(lambda terminal, bell: ClusterLive(terminal, bell, source, choice, interval_s))
 
 
 def _checked(body: bytes) -> tuple[float, Any]:

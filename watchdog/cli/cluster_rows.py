@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from watchdog.cli.rows import VERDICTS, Choice
-from watchdog.cli.tables import UNCUT, Cell, Column, printed, table, wrapped
+from watchdog.cli.tables import UNCUT, Cell, Column, Row, printed, table, wrapped
 from watchdog.core.errors import Problem
 from watchdog.core.model import Now
 from watchdog.kube.daemons import DaemonPod
@@ -23,21 +23,23 @@ class NodeAnswer(Generic[Answer]):
     """What a node's daemon answered last, and why there is no newer answer."""
 
     node: str
-    # None: there is none on this node.
+    # Empty where there is only one.
+    cluster: str = ""
+    # None: there is none on this node, or it was not asked itself.
     daemon: DaemonPod | None = None
     answer: Answer | None = None
     # When that came (boot time, seconds), which way, and why not through the API server's proxy.
     at_s: float = 0.0
-    via: Via | None = None
+    via: Via | Literal["prometheus"] | None = None
     why: str = ""
     # Why the last question has no answer; None: it has.
     problem: Problem | None = None
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """The node, and the namespace and name of its pod: two releases may have a daemon each on a node."""
+    def key(self) -> tuple[str, str, str, str]:
+        """Cluster, node, and the namespace and name of its pod: two releases may have a daemon each on a node."""
         daemon = self.daemon
-        return self.node, daemon.namespace if daemon else "", daemon.name if daemon else ""
+        return self.cluster, self.node, daemon.namespace if daemon else "", daemon.name if daemon else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +186,9 @@ def _remarks(of: NodeAnswer[Summary], now: Now) -> list[str]:
     return remarks + ([f"{count(node.gaps, 'data gap')}, first {inert(node.gap or '', 160)}"] if node.gaps else [])
 
 
+_CLUSTER: Final = "CLUSTER"
 NODES: Final = (
+    Column(title=_CLUSTER, least=8, is_name=True, rank=4),
     Column(title="NODE", least=12, is_name=True),
     Column(title="GPUS", right=True),
     Column(title="USED", right=True),
@@ -195,6 +199,7 @@ NODES: Final = (
 )
 PODS: Final = (
     Column(title="POD", least=24, is_name=True),
+    Column(title=_CLUSTER, least=8, is_name=True, rank=5),
     Column(title="NODE", least=8, is_name=True, rank=1),
     Column(title="GPU", right=True, rank=3),
     Column(title="USED", right=True),
@@ -204,12 +209,23 @@ PODS: Final = (
 )
 
 
+def laid_out(
+    columns: Sequence[Column], rows: Iterable[Row], answers: Iterable[NodeAnswer[Summary]]
+) -> tuple[Sequence[Column], list[Row]]:
+    """Columns and rows for a table; without the cluster if there is only one."""
+    place = next(number for number, column in enumerate(columns) if column.title == _CLUSTER)
+    if any(each.cluster for each in answers):
+        return columns, list(rows)
+    return [*columns[:place], *columns[place + 1 :]], [[*row[:place], *row[place + 1 :]] for row in rows]
+
+
 def node_cells(row: NodeRow) -> tuple[str, ...]:
     """The cells of NODES."""
     node = row.of.answer
     if node is None:
-        return inert(row.of.node) or "(unscheduled)", "-", "-", "-", "-", "-", row.state
+        return inert(row.of.cluster), inert(row.of.node) or "(unscheduled)", "-", "-", "-", "-", "-", row.state
     return (
+        inert(row.of.cluster),
         inert(node.node),
         str(node.gpus_in_all),
         byte_cell(node.used),
@@ -225,6 +241,7 @@ def pod_cells(row: PodRow) -> tuple[str, ...]:
     account = row.account
     return (
         inert(row.pod),
+        inert(row.of.cluster),
         inert(row.of.node),
         inert(account.gpu or "-"),
         byte_cell(account.used if account.used is not None else account.used_at_least),
@@ -264,7 +281,11 @@ def totals_of(answers: Sequence[NodeAnswer[Summary]]) -> Totals:
     )
 
 
-_WAYS: Final[Mapping[Via, str]] = {"proxy": "through the API server's proxy", "port-forward": "by port-forward"}
+_WAYS: Final = {
+    "proxy": "through the API server's proxy",
+    "port-forward": "by port-forward",
+    "prometheus": "by Prometheus",
+}
 
 
 def ways_text(answers: Sequence[NodeAnswer[Summary]]) -> str:
@@ -311,8 +332,9 @@ def cluster_text(
     shown = pods if is_asked_for else [row for row in pods if row.is_urgent][:_MOST_PODS]
     urgent = sum(row.is_urgent for row in pods)
     lines: list[Cell] = [*wrapped(ways_text(answers), width)]
-    lines += ["", *table(NODES, map(node_cells, nodes), width)]
-    lines += ["", *table(PODS, map(pod_cells, shown), width)] if shown else ["", *wrapped(_no_pods(choice), width)]
+    lines += ["", *table(*laid_out(NODES, map(node_cells, nodes), answers), width)]
+    pod_lines = table(*laid_out(PODS, map(pod_cells, shown), answers), width)
+    lines += ["", *(pod_lines if shown else wrapped(_no_pods(choice), width))]
     lines += [f"and {urgent - len(shown)} more"] if urgent > len(shown) and not is_asked_for else []
     remarks = [f"! {row.text}" for row in nodes if row.remarks]
     remarks += [f"! {inert(str(problem), 600)}"] if problem is not None else []

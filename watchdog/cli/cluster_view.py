@@ -13,6 +13,7 @@ from watchdog.cli.cluster_rows import (
     NodeAnswer,
     NodeRow,
     PodRow,
+    laid_out,
     node_cells,
     pod_cells,
     totals_of,
@@ -150,7 +151,8 @@ def _node_lines(frame: ClusterFrame, room: int) -> list[Text]:
     space = max(room - 1 - bool(frame.calm), 1)
     shown = _window(len(frame.nodes), min(frame.selection.place, len(frame.nodes)), space)
     cells = [_node(row, is_selected=number == frame.selection.place) for number, row in enumerate(frame.nodes)]
-    lines = table((_MARK, *NODES), cells, frame.width, gap=1, shown=shown) if cells else []
+    layout = laid_out((_MARK, *NODES), cells, frame.answers)
+    lines = table(*layout, frame.width, gap=1, shown=shown) if cells else []
     if frame.calm:
         totals = totals_of([row.of for row in frame.calm])
         more = "more node" if cells else "node"
@@ -188,17 +190,19 @@ def _pod_lines(frame: ClusterFrame, room: int) -> list[Text]:
     if not frame.pods:
         return [title, text("None; Esc shows all." if choice.text or choice.over else "None.", DIM)][: max(room, 1)]
     cells = [_pod(row, is_selected=number == place) for number, row in enumerate(frame.pods)]
-    return [title, *table((_MARK, *PODS), cells, frame.width, gap=1, shown=shown, fills=True)][: max(room, 1)]
+    layout = laid_out((_MARK, *PODS), cells, frame.answers)
+    return [title, *table(*layout, frame.width, gap=1, shown=shown, fills=True)][: max(room, 1)]
 
 
 def _pod(row: PodRow, *, is_selected: bool) -> tuple[Cell, ...]:
-    pod, node, *amounts, verdict, following = pod_cells(row)
+    pod, cluster, node, *amounts, verdict, following = pod_cells(row)
     style = STYLES.get(row.account.verdict, PLAIN)
     name = TITLE if row.account.verdict == "over" else PLAIN
     next_style = BAD if row.account.acting else DIM if row.account.do is None else WARN
     return (
         ">" if is_selected else " ",
         text(pod, MARKED if is_selected else name),
+        cluster,
         node,
         *amounts,
         text(verdict, style),

@@ -186,6 +186,11 @@ def print_explanation(pod: str, url: str | None, journal: Path, *, as_json: bool
         explanation = explain_pod(pod, url, journal, clock.now().wall_s, from_afar=from_afar)
     except UnexplainedError as error:
         raise click.ClickException(str(error)) from error
+    print_lines(explanation, as_json=as_json)
+
+
+def print_lines(explanation: Explanation, *, as_json: bool) -> None:
+    """Print an explanation."""
     if explanation.no_past:
         click.echo(f"History is not available here: {explanation.no_past}", err=True)
     if as_json:

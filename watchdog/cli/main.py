@@ -11,11 +11,15 @@ from typing import Any, Final, NoReturn
 import click
 
 from watchdog import __version__
+from watchdog.cli.elsewhere import NodeCommand, is_outside
 from watchdog.cli.options import (
     Since,
     checked,
     cluster_options,
+    context_options,
     duration,
+    headers,
+    is_prometheus,
     journal_option,
     json_option,
     kubeconfig_option,
@@ -92,7 +96,11 @@ def _show_library_messages() -> None:
 
 
 def _is_policy_named(context: click.Context) -> bool:
-    return context.get_parameter_source("policy") is not click.core.ParameterSource.DEFAULT
+    return not _is_default(context, "policy")
+
+
+def _is_default(context: click.Context, *names: str) -> bool:
+    return all(context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT for name in names)
 
 
 def _address(url: str | None, listen: str) -> str:
@@ -188,7 +196,7 @@ _stop_file_option = path_option(
 )
 
 
-@main.command(short_help="Turn enforcement off on this node immediately.")
+@main.command(cls=NodeCommand, short_help="Turn enforcement off on a node immediately.")
 @click.option(
     "--why", metavar="TEXT", default="", help="The reason, for people who find the file: whom to ask, until when."
 )
@@ -196,8 +204,9 @@ _stop_file_option = path_option(
 @journal_option
 @url_option
 @listen_option
+@cluster_options
 def stop(*, why: str, stop_file: Path | None, journal: Path, url: str | None, listen: str) -> None:
-    """Turn enforcement off on this node, at once: no pod is killed or evicted until `resume`.
+    """Turn enforcement off on this node, or on NODE, at once: no pod is killed or evicted until `resume`.
 
     Creates the file `stop` next to the daemon's journal; needs neither a policy nor a running daemon. Safe to run
     again. The daemon keeps measuring. Exit code 0: enforcement is off, or the daemon only observes and checks for this
@@ -208,16 +217,18 @@ def stop(*, why: str, stop_file: Path | None, journal: Path, url: str | None, li
     run_stop(Stop.of(stop_file, journal), _address(url, listen), why)
 
 
-@main.command(short_help="Turn enforcement on again after `stop`.")
+@main.command(cls=NodeCommand, short_help="Turn enforcement on again after `stop`.")
 @_stop_file_option
 @journal_option
 @url_option
 @listen_option
+@cluster_options
 def resume(*, stop_file: Path | None, journal: Path, url: str | None, listen: str) -> None:
-    """Turn enforcement on again after `stop`: removes the file, and reports what else prevents enforcement.
+    """Turn enforcement on again after `stop`, on this node or on NODE.
 
-    All timers start again. Run `gpu-watchdog scan` first to see which pods would be acted on at once. Exit code 1: the
-    file could not be removed, the daemon sees another one, or there was no file and no daemon to ask.
+    Removes the file, and reports what else prevents enforcement. All timers start again. Run `gpu-watchdog scan` first
+    to see which pods would be acted on at once. Exit code 1: the file could not be removed, the daemon sees another
+    one, or there was no file and no daemon to ask.
     """
     from watchdog.cli.stop import Stop, run_resume
 
@@ -230,7 +241,7 @@ _COMMANDLINE: Final = click.core.ParameterSource.COMMANDLINE
 ACTIONS = ("warn", "kill", "evict")
 
 
-@main.command(short_help="Print past decisions and actions.")
+@main.command(cls=NodeCommand, pod="pod", short_help="Print past decisions and actions.")
 @click.option("--pod", metavar="NS/NAME", shell_complete=pod_of_journal, help="Only this pod.")
 @since_option("24h")
 @click.option(
@@ -248,10 +259,14 @@ ACTIONS = ("warn", "kill", "evict")
 )
 @journal_option
 @json_option
+@cluster_options
 def history(
     *, pod: str | None, since: Since, actions: tuple[str, ...], follow: bool, journal: Path, as_json: bool
 ) -> None:
-    """Print past decisions and actions, from the journal; with -f also those to come."""
+    """Print past decisions and actions, from the journal; with -f also those to come.
+
+    The journal is that of this node, of NODE, or of the node of --pod, which is found if no daemon is here.
+    """
     from watchdog.cli.history import Query, follow_history, print_history
 
     if pod is not None and pod.count("/") != 1:
@@ -260,16 +275,18 @@ def history(
     (follow_history if follow else print_history)(journal, query, as_json=as_json)
 
 
-@main.command(short_help="Explain why a pod was or was not acted on.")
+@main.command(cls=NodeCommand, pod="pod", short_help="Explain why a pod was or was not acted on.")
 @click.argument("pod", metavar="NS/POD", shell_complete=pod_of_daemon)
 @url_option
 @listen_option
 @journal_option
 @json_option
+@cluster_options
 @click.pass_context
 def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str, journal: Path, as_json: bool) -> None:
     """Explain why a pod was or was not acted on, from the running daemon or else from the journal.
 
+    Where no daemon is, that of the pod's node is asked, through the API server; give NODE if the pod is gone.
     With --journal on the command line, and neither --url nor --listen, only the journal is read.
     """
     from watchdog.cli.explain import print_explanation
@@ -333,12 +350,19 @@ def run(**options: Any) -> None:
     os._exit(code)
 
 
-@main.command(short_help="Print the current state and what would happen next; never acts.")
+@main.command(
+    cls=NodeCommand,
+    keeps=("kubeconfig",),
+    short_help="Print the current state and what would happen next; never acts.",
+)
 @node_options
+@context_options
 @json_option
 @click.pass_context
 def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
     """Read the node once, print its state and what would happen next. Never acts, opens no journal.
+
+    With NODE it runs there, in the daemon's pod: paths are those of that pod.
 
     Exit code 1: the driver is not responding, so nothing is known about the GPUs.
     """
@@ -408,17 +432,39 @@ def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
 @click.option(
     "--cluster",
     is_flag=True,
-    help="Instead, all nodes of a Kubernetes cluster once, through its API server: `list` on pods and `get` on "
-    "pods/proxy in the watchdog's namespace suffice.",
+    help="All nodes of a Kubernetes cluster, through its API server; default where a kubeconfig is, and no daemon.",
+)
+@click.option(
+    "--prometheus",
+    envvar="GPU_WATCHDOG_PROMETHEUS",
+    show_envvar=True,
+    default="",
+    show_default="the daemons themselves",
+    metavar="URL",
+    callback=checked(is_prometheus, "{!r}: write http://HOST:PORT, or NAMESPACE/SERVICE:PORT for one in the cluster"),
+    help="With --cluster: ask this Prometheus once instead of each daemon, or Thanos or Mimir for several clusters; "
+    "NAMESPACE/SERVICE:PORT is asked through the API server.",
+)
+@click.option(
+    "--prometheus-header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    envvar="GPU_WATCHDOG_PROMETHEUS_HEADER",
+    show_envvar=True,
+    callback=headers,
+    help='A header for --prometheus, like Authorization="Bearer ..." or X-Scope-OrgID=TENANT; may be repeated.',
 )
 @cluster_options
 @url_option
 @listen_option
 @json_option
-def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
+@click.pass_context
+def top(context: click.Context, /, *, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
     """Watch a node live: its GPUs, its pods, their limits, and what happens next. `?` lists the keys.
 
-    Queries the daemon of this node or of another. --json prints its full status once; with --cluster, that of each.
+    Queries the daemon of this node or of another, or with --cluster those of all nodes; there Enter opens a node or a
+    pod. --json prints the full status once, with --cluster that of each node.
     """
     from watchdog.cli.rows import Choice
     from watchdog.cli.top import is_live, print_top, run_live
@@ -426,21 +472,27 @@ def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
     interval_s = duration(options["interval"], "--interval")
     if not SHORTEST_S <= interval_s <= LONGEST_S:
         raise click.BadParameter("give 200ms to 1h", param_hint="--interval")
-    sorts = CLUSTER_SORTS if options["cluster"] else SORTS
+    is_cluster = options["cluster"] or options["prometheus"] or (_is_default(context, "url", "listen") and is_outside())
+    sorts = CLUSTER_SORTS if is_cluster else SORTS
     if options["sort"] not in (None, *sorts):
         raise click.BadParameter(f"give one of {', '.join(sorts)}", param_hint="--sort")
     choice = Choice(sort=options["sort"] or sorts[0], text=options["text"], gpu=options["gpu"], over=options["over"])
     is_once = options["once"] or as_json or not is_live()
-    if options["cluster"]:
-        from watchdog.cli.cluster import print_cluster, watch_cluster
+    if is_cluster:
+        from watchdog.cli.cluster import ClusterChoice, print_cluster, watch_cluster
         from watchdog.kube.kubeconfig import ContextChoice
 
         _show_library_messages()
-        chosen = ContextChoice(file=options["kubeconfig"], context=options["context"])
+        which = ClusterChoice(
+            chosen=ContextChoice(file=options["kubeconfig"], context=options["context"]),
+            namespace=options["namespace"],
+            prometheus=options["prometheus"],
+            headers=dict(options["headers"]),
+        )
         if is_once:
-            print_cluster(chosen, options["namespace"], choice, as_json=as_json)
+            print_cluster(which, choice, as_json=as_json)
         else:
-            watch_cluster(chosen, options["namespace"], choice, interval_s)
+            watch_cluster(which, choice, interval_s)
     elif is_once:
         print_top(_address(url, listen), choice, as_json=as_json)
     else:

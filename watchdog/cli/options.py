@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import click
 from click.shell_completion import BashComplete, add_completion_class, split_arg_string
@@ -187,7 +188,12 @@ def node_options(command: Command) -> Command:
 
 def cluster_options(command: Command) -> Command:
     """The options by which a person's command finds the daemons of a cluster: kubeconfig, context and namespace."""
-    for option in reversed(_PERSONAL):
+    return _PERSONAL[0](context_options(command))
+
+
+def context_options(command: Command) -> Command:
+    """The same for a command that has a --kubeconfig already."""
+    for option in reversed(_PERSONAL[1:]):
         command = option(command)
     return command
 
@@ -218,6 +224,24 @@ def _url(_context: click.Context, parameter: click.Parameter, value: str | None)
         return value if value is None else status_url(value)
     except ValueError as error:
         raise click.BadParameter(str(error), param=parameter) from error
+
+
+_SERVICE: Final = re.compile(r"[a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*(?::[a-z0-9-]+)?")
+
+
+def is_prometheus(text: str) -> bool:
+    """Whether it names a Prometheus: nothing, a URL, or a service with its namespace."""
+    parts = urlsplit(text)
+    is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+    return not text or is_url or bool(_SERVICE.fullmatch(text))
+
+
+def headers(_context: click.Context, parameter: click.Parameter, values: Iterable[str]) -> list[tuple[str, str]]:
+    """The headers in texts like NAME=VALUE."""
+    pairs = [value.partition("=") for value in values]
+    if wrong := next((name for name, equals, _ in pairs if not equals or not name.isascii()), None):
+        raise click.BadParameter(f"{wrong!r} is no header: write NAME=VALUE", param=parameter)
+    return [(name, value) for name, _, value in pairs]
 
 
 listen_option = click.option(

@@ -16,6 +16,7 @@ from watchdog.kube.failure import ApiError, ApiUnreachableError
 from watchdog.kube.wire import DECODE_ERRORS, decode_json
 
 SELECTOR: Final = "app.kubernetes.io/name=gpu-memory-watchdog"  # of the chart and of Kustomize
+_CONTAINER: Final = "watchdog"
 _PORT: Final = 9837
 ANSWER_S: Final = 5.0
 _LIST_RIGHT: Final = (
@@ -43,6 +44,7 @@ class _Port(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class _Container(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
     ports: list[_Port] | None = None
 
 
@@ -160,6 +162,8 @@ class DaemonPod:
     node: str
     namespace: str
     name: str
+    # The container that is the daemon, and its port.
+    container: str = _CONTAINER
     port: int = _PORT
     # Why it can't answer, as a clause; empty if it should.
     down: str = ""
@@ -260,12 +264,15 @@ def _is_of_a_daemon_set(pod: _RawPod) -> bool:
 
 
 def _daemon(pod: _RawPod) -> DaemonPod:
-    ports = [port.container_port for each in pod.spec.containers for port in each.ports or () if port.container_port]
-    meta = pod.metadata
+    meta, containers = pod.metadata, pod.spec.containers
+    # Something in front of it, a proxy that asks for credentials, may have a port too.
+    chosen = sorted(containers, key=lambda each: (each.name != _CONTAINER, not each.ports))[:1]
+    ports = [port.container_port for each in chosen for port in each.ports or () if port.container_port]
     return DaemonPod(
         node=pod.spec.node_name or _meant_node(pod.spec),
         namespace=meta.namespace,
         name=meta.name,
+        container=chosen[0].name if chosen else _CONTAINER,
         port=ports[0] if ports else _PORT,
         down=_down(pod),
     )

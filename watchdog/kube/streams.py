@@ -4,7 +4,7 @@ Both go to the kubelet, so they work where the network keeps the API server from
 """
 
 import http.client
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
@@ -45,6 +45,10 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
 _STATUS: Final = msgspec.json.Decoder(_Status)
 
 
+class NoRightError(DaemonError):
+    """The API server refuses this account a connection into a pod."""
+
+
 def ask_by_port_forward(api: Api, daemon: DaemonPod, path: str) -> tuple[int, bytes]:
     """The status and the body of a daemon's answer to a GET, by a connection of its own; DaemonError."""
     forward = _connected(api, daemon, portforward_call, "portforward", [("ports", str(daemon.port))])
@@ -66,10 +70,10 @@ def ask_by_port_forward(api: Api, daemon: DaemonPod, path: str) -> tuple[int, by
 
 
 def run_in_pod(
-    api: Api, daemon: DaemonPod, command: list[str], out: Callable[[bytes], object], err: Callable[[bytes], object]
+    api: Api, daemon: DaemonPod, command: Sequence[str], out: Callable[[bytes], object], err: Callable[[bytes], object]
 ) -> int:
     """Run a command in a daemon's pod until it ends, and pass on what it prints; its exit code, or DaemonError."""
-    query = [("command", command), ("stdout", "true"), ("stderr", "true")]
+    query = [("command", list(command)), ("container", daemon.container), ("stdout", "true"), ("stderr", "true")]
     options = {"_preload_content": False, "capture_all": False, "binary": True}
     client = _connected(api, daemon, websocket_call, "exec", query, options)
     ended = bytearray()
@@ -128,7 +132,7 @@ def _connected(
         problem = response.problem(_KINDS[kind])
         remedy = problem.remedy
         if response.status == HTTPStatus.FORBIDDEN:
-            remedy = _RIGHTS.format(kind)
-        elif response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise NoRightError(Problem(problem.cause, _RIGHTS.format(kind))) from error
+        if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             remedy = f"see whether its kubelet answers: `kubectl describe node {daemon.node}`"
         raise DaemonError(Problem(problem.cause, remedy)) from error

@@ -12,7 +12,7 @@ from tests.rig.cluster.node_cgroups import kill_all
 
 # TEST-NET-1 (RFC 5737), and the first address of the service range, by which pods reach the API server.
 NODE_ADDRESS: Final = "192.0.2.1"
-SECOND_ADDRESS: Final = "192.0.2.2"
+ADDRESS: Final = "192.0.2.{number}"
 SERVICE_ADDRESS: Final = "10.96.0.1"
 
 # What the kubelet sets at its start (setupKernelTunables in k8s.io/kubernetes/pkg/kubelet/cm) is this machine's.
@@ -72,11 +72,11 @@ class Namespaces:
     Where the tests are killed, that process sees its stdin closed and ends what is left.
     """
 
-    def __init__(self, beside: "Namespaces | None" = None) -> None:
-        """`beside`: for a second node, with mounts of its own and an address of its own in the network of the first."""
+    def __init__(self, beside: "Namespaces | None" = None, number: int = 1) -> None:
+        """`beside`: for a further node, with its own mounts and an address of its own in the network of the first."""
         self.name = f"{OF_A_NODE}{uuid.uuid4().hex[:8]}"
         script = _SCRIPT.format(
-            addresses=f"{NODE_ADDRESS} {SERVICE_ADDRESS}" if beside is None else SECOND_ADDRESS,
+            addresses=f"{NODE_ADDRESS} {SERVICE_ADDRESS}" if beside is None else ADDRESS.format(number=number),
             private=" ".join(_PRIVATE),
             tunables=" ".join(_TUNABLES),
             name=self.name,

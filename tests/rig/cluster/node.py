@@ -21,8 +21,9 @@ from tests.rig.cluster.node_cgroups import CgroupRoot
 from tests.rig.cluster.real_pods import RealPods, wait_until
 
 NODE: Final = "node-1"
-# It is there in some tests: second_node.
+# They are there in some tests: further_node.
 SECOND: Final = "node-2"
+THIRD: Final = "node-3"
 
 
 class Machine(abc.ABC):
@@ -50,8 +51,8 @@ class Machine(abc.ABC):
     def _start(self) -> None:
         """Start all of it."""
 
-    def _run_containerd(self, beside: Namespaces | None = None, **more: Any) -> None:
-        self.namespaces = self._stack.enter_context(Namespaces(beside))
+    def _run_containerd(self, beside: Namespaces | None = None, number: int = 1, **more: Any) -> None:
+        self.namespaces = self._stack.enter_context(Namespaces(beside, number))
         # Callbacks run from the last to the first: pods' processes go before the shims, which hold the mounts.
         self.cgroups = CgroupRoot(self.namespaces.name)
         self._stack.callback(self.cgroups.close)
@@ -83,7 +84,7 @@ class Cluster(Machine):
         self._run_containerd()
         self.containerd.load(write_images(self.folder))
         self.network = Network(namespace=self.namespaces.network_file, address=NODE_ADDRESS, port=443)
-        users = [node_user(node) for node in (NODE, SECOND)]
+        users = [node_user(node) for node in (NODE, SECOND, THIRD)]
         self.control_plane = self._stack.enter_context(
             ControlPlane(self.folder / "plane", programs=self._programs, network=self.network, users=users)
         )

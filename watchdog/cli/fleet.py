@@ -1,0 +1,334 @@
+"""`top --cluster --prometheus`: all nodes by one instant query, also of many clusters (Thanos, Mimir)."""
+
+import contextlib
+import math
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import msgspec
+import urllib3
+
+from watchdog import clock
+from watchdog.cli.cluster_rows import NodeAnswer
+from watchdog.core.errors import Problem
+from watchdog.kube.client import Api
+from watchdog.kube.daemons import DaemonError
+from watchdog.kube.failure import ApiError, explain
+from watchdog.kube.wire import DECODE_ERRORS, decode_json
+from watchdog.report.status import Moment, Status
+from watchdog.report.summary import AccountSummary, GpuSummary, Summary
+from watchdog.report.text import rfc3339
+
+_LIMIT_S: Final = 30.0
+_LARGEST: Final = 256 * 2**20  # bytes; 5,000 nodes give some 10 MiB
+_MOST_ACCOUNTS: Final = 500
+_ROW: Final = "row"
+_NODE: Final = "cluster, node"
+_ACCOUNT: Final = "cluster, node, namespace, pod, container, gpu"
+
+
+def _max(by: str, metric: str) -> str:
+    """A metric by labels: two daemons of one node, the old one and its successor, may both have a series."""
+    return f"max by ({by}) ({metric})"
+
+
+def _whole(metric: str) -> str:
+    """A sum over a node's GPUs; absent where a part is unknown."""
+    each, up = _max(f"{_NODE}, gpu", metric), _max(f"{_NODE}, gpu", "gpu_watchdog_gpu_up")
+    return f"sum by ({_NODE}) ({each}) unless on ({_NODE}) ({up} unless {each})"
+
+
+_USED: Final = _max(_ACCOUNT, "gpu_watchdog_account_memory_used_bytes")
+_ALLOWED: Final = _max(_ACCOUNT, "gpu_watchdog_account_memory_allowed_bytes")
+_OVER: Final = _max(_ACCOUNT, "gpu_watchdog_account_over_limit")
+_MOST_URGENT: Final = f"topk({_MOST_ACCOUNTS}, {_USED} / {_ALLOWED})"
+_CYCLE: Final = "gpu_watchdog_last_cycle_timestamp_seconds"
+# What is asked for, by the value of a label that each row gets.
+_NODES: Final[Mapping[str, str]] = {
+    "up": _max(_NODE, 'up{job="gpu-memory-watchdog"}'),
+    "age": _max(_NODE, f"timestamp({_CYCLE}) - {_CYCLE}"),
+    "gpus": f"count by ({_NODE}) ({_max(f'{_NODE}, gpu', 'gpu_watchdog_gpu_up')})",
+    "down": f"{_max(f'{_NODE}, gpu', 'gpu_watchdog_gpu_up')} == 0",
+    "used": _whole("gpu_watchdog_gpu_memory_used_bytes"),
+    "total": _whole("gpu_watchdog_gpu_memory_total_bytes"),
+    "enforcing": _max(_NODE, "gpu_watchdog_enforcing"),
+    "mode": _max(f"{_NODE}, mode", "gpu_watchdog_policy_info"),
+    "suspended": _max(f"{_NODE}, reason", "gpu_watchdog_enforcement_suspended == 1"),
+    "breaker": _max(_NODE, "gpu_watchdog_breaker_open == 1"),
+    "accounts": _max(f"{_NODE}, verdict", "gpu_watchdog_accounts"),
+}
+_URGENT: Final[Mapping[str, str]] = {
+    "account_used": f"{_USED} and on ({_ACCOUNT}) {_MOST_URGENT}",
+    "account_allowed": f"{_ALLOWED} and on ({_ACCOUNT}) {_MOST_URGENT}",
+    "account_over": f"{_OVER} == 1",
+}
+# For JSON: each GPU, and all accounts.
+_WHOLE: Final[Mapping[str, str]] = {
+    "gpu_used": _max(f"{_NODE}, gpu", "gpu_watchdog_gpu_memory_used_bytes"),
+    "gpu_total": _max(f"{_NODE}, gpu", "gpu_watchdog_gpu_memory_total_bytes"),
+    "gpu_up": _max(f"{_NODE}, gpu", "gpu_watchdog_gpu_up"),
+    "account_used": _USED,
+    "account_allowed": _ALLOWED,
+    "account_declared": _max(_ACCOUNT, "gpu_watchdog_account_memory_declared_bytes"),
+    "account_over": f"{_OVER} == 1",
+    "account_verdict": _max(f"{_ACCOUNT}, verdict", "gpu_watchdog_account_verdict"),
+}
+
+
+def _query(rows: Mapping[str, str]) -> str:
+    return " or ".join(f'label_replace({text}, "{_ROW}", "{name}", "", "")' for name, text in rows.items())
+
+
+class _Sample(msgspec.Struct, frozen=True, gc=False):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Data(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    result_type: str = ""
+    result: list[_Sample] = []
+
+
+class _Response(msgspec.Struct, frozen=True, gc=False):
+    status: str = ""
+    data: _Data | None = None
+    error: str = ""
+
+
+_DECODER: Final = msgspec.json.Decoder(_Response)
+Ask = Callable[[str], bytes]
+
+
+def ask_url(url: str, headers: Mapping[str, str]) -> Ask:
+    """How a Prometheus at a URL is asked a query; ValueError if it is no URL."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is not an address: write http://HOST:PORT, or NAMESPACE/SERVICE:PORT")
+    manager = urllib3.PoolManager(headers={"User-Agent": "gpu-watchdog", **headers})
+    address = f"{url.rstrip('/')}/api/v1/query"
+
+    def ask(query: str) -> bytes:
+        try:
+            response = manager.request(
+                "POST",
+                address,
+                fields={"query": query},
+                encode_multipart=False,
+                timeout=_LIMIT_S,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            with contextlib.closing(response):
+                body = response.read(_LARGEST + 1)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            raise DaemonError(explain(error, f"Prometheus at {url}")) from error
+        return _checked(response.status, body, f"Prometheus at {url}")
+
+    return ask
+
+
+def ask_service(api: Api, service: str) -> Ask:
+    """How a Prometheus is asked that is the service `NAMESPACE/NAME:PORT` of a cluster, through its API server."""
+    namespace, _, name = service.partition("/")
+    name, _, port = name.partition(":")
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/services/{quote(name, safe='')}:{quote(port or '9090')}"
+
+    def ask(query: str) -> bytes:
+        where = f"{path}/proxy/api/v1/query"
+        try:
+            response = api.call("GET", where, {"query": query}, read_timeout_s=_LIMIT_S)
+        except ApiError as error:
+            raise DaemonError(error.problem) from error
+        if response.status == HTTPStatus.FORBIDDEN and response.reason:
+            remedy = f"an administrator gives you `get` on services/proxy in namespace {namespace}"
+            raise DaemonError(Problem(response.problem(f"the proxy to {service}").cause, remedy))
+        return _checked(response.status, response.body, f"Prometheus in service {service}")
+
+    return ask
+
+
+def _checked(status: int, body: bytes, where: str) -> bytes:
+    if len(body) > _LARGEST:
+        raise DaemonError(Problem(f"{where}: its answer exceeds {_LARGEST // 2**20} MiB"))
+    if status != HTTPStatus.OK and not body.lstrip().startswith(b"{"):
+        text = " ".join(body[:300].decode("utf-8", errors="replace").split())
+        raise DaemonError(Problem(f"{where} answers {status}: {text}", "check the address"))
+    return body
+
+
+_Key = tuple[str, str]
+
+
+class Fleet:
+    """The nodes that a Prometheus knows, and what each was like at its last scrape."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._answers: tuple[NodeAnswer[Summary], ...] = ()
+
+    @property
+    def answers(self) -> tuple[NodeAnswer[Summary], ...]:
+        """The nodes, by cluster and name."""
+        with self._lock:
+            return self._answers
+
+    @property
+    def problem(self) -> Problem | None:
+        """None: a node that is not scraped is known by the Prometheus that should."""
+        return None
+
+    def refresh(self, answered: Callable[[], object] = lambda: None) -> None:
+        """Ask once; DaemonError."""
+        found = _Found(self._samples(_query({**_NODES, **_URGENT})))
+        answers = tuple(found.answers())
+        with self._lock:
+            self._answers = answers
+        answered()
+
+    def document(self) -> dict[str, Any]:
+        """The JSON of `top --cluster --prometheus --json`; DaemonError."""
+        found = _Found(self._samples(_query({**_NODES, **_WHOLE})))
+        return {"via": "prometheus", "nodes": [found.json_of(answer) for answer in found.answers()]}
+
+    def status_of(self, answer: NodeAnswer[Summary]) -> Status:
+        """DaemonError: a Prometheus has no status."""
+        remedy = "run `gpu-watchdog top --cluster` against that cluster, without --prometheus"
+        raise DaemonError(Problem(f"Prometheus knows no more about node {answer.node}", remedy))
+
+    def _samples(self, query: str) -> list[_Sample]:
+        try:
+            response = decode_json(_DECODER, self._ask(query))
+        except DECODE_ERRORS as error:
+            raise DaemonError(Problem(f"that is not a Prometheus: {error}", "check --prometheus")) from error
+        if response.status != "success" or response.data is None or response.data.result_type != "vector":
+            raise DaemonError(Problem(f"Prometheus refuses the query: {response.error or 'no reason is given'}"))
+        if not response.data.result:
+            remedy = "let it scrape the watchdog (docs/prometheus.md), or name another with --prometheus"
+            raise DaemonError(Problem("this Prometheus has no metrics of the watchdog", remedy))
+        return response.data.result
+
+
+class _Found:
+    """The rows of an answer, by node."""
+
+    def __init__(self, samples: Iterable[_Sample]) -> None:
+        self._rows: defaultdict[_Key, defaultdict[str, list[tuple[Mapping[str, str], float]]]]
+        self._rows = defaultdict(lambda: defaultdict(list))
+        self._now = clock.now()
+        for sample in samples:
+            labels, number = sample.metric, _number(sample.value[1])
+            key = labels.get("cluster", ""), labels.get("node", "")
+            if number is not None:
+                self._rows[key][labels.get(_ROW, "")].append((labels, number))
+
+    def answers(self) -> Iterator[NodeAnswer[Summary]]:
+        """A node each."""
+        for (cluster, node), rows in sorted(self._rows.items()):
+            values = {name: found[0][1] for name, found in rows.items()}
+            age_s = values.get("age")
+            if age_s is None:
+                why = "its daemon is not scraped" if values.get("up") == 0 else "Prometheus has no cycle of its daemon"
+                problem = Problem(why, "see the Prometheus' targets, and the daemon's pod on that node")
+                yield NodeAnswer(node=node, cluster=cluster, problem=problem)
+                continue
+            suspended = tuple(sorted(labels.get("reason", "") for labels, _ in rows["suspended"]))
+            verdicts = {labels.get("verdict", ""): int(number) for labels, number in rows["accounts"] if number}
+            mode = next((labels.get("mode", "") for labels, _ in rows["mode"]), "")
+            summary = Summary(
+                node=node,
+                at=Moment(self._now.wall_s - age_s),
+                mode=mode,
+                enforcing=values.get("enforcing") == 1,
+                suspended=suspended,
+                breaker_open="breaker" in values,
+                gpus=tuple(GpuSummary(number=labels.get("gpu", "")) for labels, _ in rows["down"]),
+                gpus_in_all=int(values.get("gpus", 0)),
+                used=_bytes(values.get("used")),
+                total=_bytes(values.get("total")),
+                verdicts=verdicts,
+                accounts=tuple(self._accounts(rows)),
+                accounts_in_all=sum(verdicts.values()),
+            )
+            at_s = self._now.boottime_s
+            yield NodeAnswer(node=node, cluster=cluster, answer=summary, at_s=at_s, via="prometheus")
+
+    def _accounts(self, rows: Mapping[str, list[tuple[Mapping[str, str], float]]]) -> Iterator[AccountSummary]:
+        used, allowed, over, declared = (
+            {_account(labels): number for labels, number in rows.get(name, ())}
+            for name in ("account_used", "account_allowed", "account_over", "account_declared")
+        )
+        verdicts = {_account(labels): labels.get("verdict", "") for labels, _ in rows.get("account_verdict", ())}
+        for key in dict.fromkeys((*used, *allowed, *over, *verdicts, *declared)):
+            namespace, pod, container, gpu = key
+            verdict = verdicts.get(key) or ("over" if key in over else "within" if key in used else "unknown")
+            amount = _bytes(used.get(key))
+            yield AccountSummary(
+                namespace=namespace,
+                pod=pod,
+                container=container or None,
+                gpu=gpu or None,
+                used=amount,
+                compared=amount,
+                allowed=_bytes(allowed.get(key)),
+                verdict=verdict,
+            )
+
+    def json_of(self, answer: NodeAnswer[Summary]) -> dict[str, Any]:
+        """A node of the JSON."""
+        summary, rows = answer.answer, self._rows[answer.cluster, answer.node]
+        shown: dict[str, Any] = {"node": answer.node, "cluster": answer.cluster or None, "age_s": None, "status": None}
+        if summary is None:
+            return {**shown, "problem": str(answer.problem or "")}
+        used, total = (
+            {labels.get("gpu", ""): _bytes(number) for labels, number in rows.get(name, ())}
+            for name in ("gpu_used", "gpu_total")
+        )
+        gpus = [
+            {
+                "uuid": labels.get("gpu", ""),
+                "up": number == 1,
+                "memory": {"total": total.get(labels.get("gpu", "")), "used": used.get(labels.get("gpu", ""))},
+            }
+            for labels, number in rows.get("gpu_up", ())
+        ]
+        accounts = [
+            {
+                name: getattr(account, name)
+                for name in ("namespace", "pod", "container", "gpu", "used", "allowed", "verdict")
+            }
+            for account in summary.accounts
+        ]
+        status = {
+            "node": summary.node,
+            "at": rfc3339(summary.at),
+            "mode": summary.mode,
+            "enforcing": summary.enforcing,
+            "suspended": list(summary.suspended),
+            "gpus": gpus,
+            "accounts": accounts,
+        }
+        age_s = round(max(self._now.wall_s - summary.at, 0.0), 1)
+        return {**shown, "age_s": age_s, "status": status, "problem": None}
+
+
+def _account(labels: Mapping[str, str]) -> tuple[str, str, str, str]:
+    return labels.get("namespace", ""), labels.get("pod", ""), labels.get("container", ""), labels.get("gpu", "")
+
+
+def _number(text: str) -> float | None:
+    """A sample's value; None if it is no number."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _bytes(number: float | None) -> int | None:
+    return None if number is None else int(number)
