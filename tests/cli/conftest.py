@@ -7,6 +7,7 @@ import pytest
 
 from tests.cli.explain_site import Site
 from tests.report.build import serving
+from tests.rig.kubectl import kubectl  # noqa: F401 - pytest finds fixtures by their names in here
 
 
 @pytest.fixture

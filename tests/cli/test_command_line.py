@@ -15,8 +15,8 @@ from tests.node.support import ENDS_WITH_US, cannot_run, run_python
 from tests.ports import free_port
 from tests.rig.command import COMMAND, gpu_watchdog
 from tests.stub import Stub, StubGpu, StubReturn, environment
-from watchdog.cli.client import program_name
 from watchdog.cli.main import main
+from watchdog.cli.program import program_name
 
 SHIPPED: Final = Path(__file__).parents[2] / "config" / "policy.toml"
 BEGINNING: Final = "there is no such file; config/policy.toml of the project is a starting point"
@@ -190,7 +190,7 @@ def test_it_names_itself_as_it_was_started(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_the_command_line_alone_loads_little() -> None:
     """`--version` and completion answer at once: neither the policy nor any library but click is loaded for them."""
     code = "import sys, watchdog.cli.main; print(*(name for name in sys.modules if name.startswith('watchdog.')))"
-    allowed = ("cli", "cli.main", "cli.options", "core", "core.errors", "options")
+    allowed = ("cli", "cli.main", "cli.options", "cli.program", "core", "core.errors", "options")
     assert set(run_python(code).split()) <= {f"watchdog.{name}" for name in allowed}
 
 

@@ -4,11 +4,8 @@ import contextlib
 import http.client
 import json
 import shlex
-import shutil
-import sys
 import time
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -18,22 +15,6 @@ from watchdog.options import parse_listen
 from watchdog.report.health import NO_CYCLE_YET
 from watchdog.report.status import Status, StatusError, decode
 from watchdog.report.text import inert
-
-
-def program_name() -> str:
-    """`gpu-watchdog` if the shell finds it by that name, or else the path by which it was started."""
-    started = sys.argv[0]
-    path = Path(started)
-    if path.parts[-2:] == ("watchdog", "__main__.py"):
-        return f"{shlex.quote(sys.executable)} -m watchdog"
-    if not path.name.startswith("gpu-watchdog"):
-        return "gpu-watchdog"  # within another program, like a test's
-    found = shutil.which(path.name)
-    with contextlib.suppress(OSError):
-        if found is not None and path.samefile(found):
-            return path.name
-    return shlex.quote(started)
-
 
 _STATUS_PATH: Final = "/api/status"
 _PATIENCE_S: Final = 5.0

@@ -34,6 +34,7 @@ from watchdog.cli.options import (
     since_week,
     url_option,
 )
+from watchdog.cli.program import is_completion, named_as_called, print_completions
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT, Options
 
 _UNWRITTEN: Final = frozenset({errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC})
@@ -50,7 +51,7 @@ class _Commands(click.Group):
                 setattr(sys, name, discarding)
         streams = sys.stdout, sys.stderr  # click replaces them if a pipe's reader has gone
         try:
-            return super().main(*args, **more)
+            return print_completions(self) if is_completion() else super().main(*args, **{**named_as_called(), **more})
         except OSError as error:
             if error.errno not in _UNWRITTEN or error.filename is not None:
                 raise

@@ -11,7 +11,8 @@ import psutil
 import tenacity
 
 from watchdog import clock
-from watchdog.cli.client import QueryError, program_name, query_status, to_run_inside
+from watchdog.cli.client import QueryError, query_status, to_run_inside
+from watchdog.cli.program import program_name
 from watchdog.daemon.enforcement import LONGEST_REASON, exists, read_stop_file, remedy_on, stop_file
 from watchdog.journal.lock import check_lock, lock_path
 from watchdog.report.status import Status

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from watchdog import clock
-from watchdog.cli.client import program_name
 from watchdog.cli.demo.pods import CARD, NODE, PODS, POLICY, pod_list
 from watchdog.cli.demo.screen import OutputError, Screen, screen_for
 from watchdog.cli.demo.sim import RunningPod, SimDriver, SimNode, SimProcfs
 from watchdog.cli.demo.story import Story
+from watchdog.cli.program import program_name
 from watchdog.config.watch import PolicyFile
 from watchdog.daemon.enforcement import REMEDIES, Environment
 from watchdog.daemon.main import Daemon
