@@ -9,6 +9,7 @@ import click
 
 from watchdog.cli.check import is_absent, load_or_exit
 from watchdog.cli.client import without_journal
+from watchdog.cli.past_bar import PastBar
 from watchdog.cli.tables import Column, notes, output_width, printed, table
 from watchdog.config.load import built_in_policy
 from watchdog.core.policy import Policy
@@ -41,7 +42,8 @@ def print_recommendation(
 def used(journal: Path, policy: Policy, since_s: float) -> list[Known]:
     """The workloads since a Unix time, each with its advice; JournalError."""
     meter = Meter(policy, since_s)
-    meter.run(recorded_cycles(journal, since_s))
+    with PastBar("Measuring", since_s) as bar:
+        meter.run(bar.over(recorded_cycles(journal, since_s, bar.begin)))
     return advised(meter.usages)
 
 

@@ -12,6 +12,7 @@ import click
 
 from watchdog.cli.check import load_or_exit
 from watchdog.cli.client import without_journal
+from watchdog.cli.past_bar import PastBar
 from watchdog.cli.tables import Cell, Column, notes, output_width, printed, table, wrapped
 from watchdog.core.policy import Do, Policy
 from watchdog.journal.errors import JournalError
@@ -54,7 +55,8 @@ def print_replay(journal: Path, policy_file: Path, since_s: float, *, as_json: b
     """Print what a policy would have done since a moment (Unix time)."""
     policy = load_or_exit(policy_file)
     try:
-        replayed = Replay(policy, since_s).run(recorded_cycles(journal, since_s))
+        with PastBar("Replaying", since_s) as bar:
+            replayed = Replay(policy, since_s).run(bar.over(recorded_cycles(journal, since_s, bar.begin)))
         counts = _journal_counts(journal, since_s)
     except JournalError as error:
         raise click.ClickException(without_journal(error, "replay")) from error
