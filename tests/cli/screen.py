@@ -74,6 +74,9 @@ class Screen:
             self._row = self._column = 0
         elif final == "J":
             self._clear()
+        elif final in "KA" and not self.is_other:
+            # Erases the last line, or goes up from it, where nothing has been written below.
+            self.usual = self.usual.rpartition("\n")[0] + ("\n" if final == "K" and "\n" in self.usual else "")
         else:
             raise AssertionError(data[:20])
         return data[match.end() :]

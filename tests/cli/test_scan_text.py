@@ -7,14 +7,18 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as msgspec_replace
 from rich.cells import cell_len
 
+from tests.cli.build import full
 from tests.report.build import Story, climbing, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, container, gpu, snapshot
 from watchdog.cli.scan import scan_text
+from watchdog.cli.tables import UNCUT
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport
+from watchdog.report.status import ProcessStatus
 from watchdog.report.status_build import status_of
 from watchdog.report.text import byte_cell, has_colour
 
@@ -189,17 +193,16 @@ LONG = "notebooks/jupyter-alice-7f9c5d8b4-x2x9k-of-the-second-floor"
 CARD = replace(gpu(0), uuid="GPU-5d0f6a3e-1b7c-4c8d-9e2f-a1b2c3d4e5f6", name="NVIDIA H100 80GB HBM3")
 
 
-def test_tables_are_the_same_at_any_width() -> None:
-    """A narrow terminal has the rows that a pipe has, each on one line, with names, numbers and columns whole."""
+def test_a_pipe_has_everything_whole() -> None:
+    """Without a width each row is on one line, with names, numbers and columns whole, however long they are."""
     namespace, _, name = LONG.partition("/")
     seen = trainer_node(gpus=(CARD,))
     seen = replace(seen, uses=tuple(replace(each, gpu=CARD.uuid) for each in seen.uses))
     report = Story(pods=(trainer(namespace=namespace, name=name),)).see(seen)
-    narrow, wide = (printed(report, width=width).partition("\nWhat would")[0] for width in (60, 1000))
-    assert narrow.partition("\n\n")[2] == wide.partition("\n\n")[2]
-    (row,) = (line.split() for line in narrow.splitlines() if line.startswith(LONG))
+    lines = printed(report, width=UNCUT).splitlines()
+    (row,) = (line.split() for line in lines if line.startswith(LONG))
     assert row == [LONG, "-", "0", "12.4Gi", "8Gi", "9.7Gi", "128%", "over", "notebooks"]
-    assert any(CARD.uuid in line and line.endswith(CARD.name) for line in narrow.splitlines())
+    assert any(CARD.uuid in line and line.endswith(CARD.name) for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -253,3 +256,25 @@ def test_why_a_limit_is_unknown_is_remarked() -> None:
     claimed = replace(container("main", of="u1"), claims=("gpu",))
     reported = " ".join(printed(Story(pods=(trainer(containers=(claimed,)),)).see(trainer_node())).split())
     assert "a/trainer: its limit is unknown: container main may have a GPU by a ResourceClaim (gpu)" in reported
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, UNCUT])
+def test_it_fits_a_terminal(width: int) -> None:
+    """Every table fits: numbers whole, names cut in the middle, fewer columns."""
+    shown = full(7, 3)
+    cards = tuple(
+        msgspec_replace(each, uuid=f"GPU-{'0123' * 8}-{n}", name="NVIDIA H100 80GB HBM3")
+        for n, each in enumerate(shown.gpus)
+    )
+    used = ProcessStatus(pid=410_001, gpu=cards[0].uuid, used=Gi, container="main", name="ray::TrainWorker.execute")
+    accounts = tuple(msgspec_replace(each, processes=(used,)) for each in shown.accounts)
+    text = scan_text(msgspec_replace(shown, gpus=cards, accounts=accounts), "policy.toml", width=width)
+    assert max(map(len, text.splitlines())) <= width
+    heads = [line.split() for line in text.splitlines() if re.match("GPU |POD | *PID ", line)]
+    gpus, pods, processes, _ = heads
+    assert {"USED", "TOTAL", "NAME"} <= set(gpus)
+    assert {"POD", "CONTAINER", "USED", "PERCENT", "VERDICT"} <= set(pods)
+    assert processes == ["PID", "POD", "CONTAINER", "GPU", "USED", "NAME"]
+    assert ("UUID" in gpus, "RULE" in pods, "DECLARED" in pods) == (width > 80, width > 80, width > 60)
+    assert ("ns/finetune-llama3-70b-00005  " in text.partition("Processes")[0]) is (width > 80)
+    assert len(re.findall("ray::TrainWorker.execute", text)) == (7 if width > 80 else 0)

@@ -13,7 +13,7 @@ from tests.past import runs
 from tests.past.life import Life, State, holding, tenant
 from tests.past.runs import P, cycles, recently
 from tests.worlds import VERIFF, Gi, Mi, at, claimant, container, gpu, owner, pod, policy
-from watchdog.cli.recommend import used
+from watchdog.cli.recommend import recommendation_text, used
 from watchdog.core.model import Pod
 from watchdog.core.policy import Allowance, Declaration, Policy
 from watchdog.past.recommendation import Advice, Fit, Usage, Workload
@@ -256,6 +256,24 @@ def test_the_command_for_people(path: Path) -> None:
     assert f"- container main of Deployment ns/{'w' * 150}: declares too little" in text
     assert "; 6912Mi allows 6.8Gi\n" in text
     assert "1 workload, 1 suggestion." in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_it_fits_a_terminal(path: Path, width: int) -> None:
+    """Columns are dropped and names cut until rows fit; what to declare is whole, its key in the list if need be."""
+    Life(path, P).run(
+        cycles((100, using(6.1, tenant(declared="4Gi", owner=owner("Deployment", "train-resnet50-imagenet")))))
+    )
+    text = recommendation_text(used(path, P, 0.0), width=width)
+    head, row, *rest = text.splitlines()
+    assert max(map(len, text.splitlines())) <= width
+    has_key = width >= 200
+    assert ("PODS" in head.split(), row.split()[-1]) == (width >= 120, "6912Mi")
+    assert ("veriff.com/gpu-memory: 6912Mi" in row, "veriff.com/gpu-memory: 6912Mi" in " ".join(rest)) == (
+        has_key,
+        not has_key,
+    )
+    assert "Deployment ns/train-resnet50-imagenet" in " ".join(" ".join(rest).split())
 
 
 def test_a_pod_without_an_owner_is_named_as_people_write_it(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Replay finds the actions of a recorded run, and what another policy would have done first; the command."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,7 @@ from watchdog.cli.tables import UNCUT
 from watchdog.core.brakes import Brake
 from watchdog.core.hours import Hours
 from watchdog.core.model import MigParent, Now, Owner
-from watchdog.core.policy import Brakes, Declaration, Policy, Window
+from watchdog.core.policy import Brakes, Declaration, Do, Policy, Scope, Window
 from watchdog.past.replay import ReplayedAction
 
 
@@ -313,20 +314,48 @@ def test_an_incident_that_goes_on_is_not_reported_as_over(path: Path) -> None:
     assert [each["goes_on"] for each in json.loads(call(over, "--json")[1])["actions"]] == [False]
 
 
-@pytest.mark.parametrize("width", [60, UNCUT])
-def test_an_action_is_one_row_at_any_width(path: Path, width: int) -> None:
-    """A narrow terminal has the columns that a pipe has, with names and amounts whole, and sentences that fit."""
-    named = replace(tenant(owner=owner("Job", "train")), name="trainer-resnet-7d9f8-00001")
+@pytest.mark.parametrize(
+    ("width", "titles", "would"),
+    [
+        (UNCUT, ["DUE", "POD", "WOULD", "RULE", "USED", "ALLOWED"], "kill all processes of container main"),
+        (120, ["DUE", "(UTC)", "POD", "WOULD", "RULE", "USED", "ALLOWED"], "kill main"),
+        (80, ["DUE", "(UTC)", "POD", "WOULD", "RULE", "USED"], "kill main"),
+        (60, ["DUE", "(UTC)", "POD", "WOULD"], "kill main"),
+    ],
+)
+def test_an_action_is_one_row_at_any_width(path: Path, width: int, titles: list[str], would: str) -> None:
+    """A pipe has everything whole; on a terminal lines fit, by fewer words and columns and by names cut in the middle."""
+    named = replace(tenant(owner=owner("Job", "train")), name="trainer-resnet50-imagenet-7d9f8-00001")
     life = Life(path, P).run(cycles((20, replace(LOW, pods=(named,))), (60, replace(HIGH, pods=(named,)))))
     assert life.actions
     counts = {"begun": 0, "would_act": 0, "withheld": 0}
     story = ReplayReport(since_s=0.0, policy=P, replayed=replayed(path, P), journal_counts=counts)
     lines = replay_text(story, width=width).splitlines()
-    assert lines[0].split() == ["DUE", "POD", "WOULD", "RULE", "USED", "ALLOWED"]
-    cells = (named.title, "kill all processes of container main", '"all": above 110% for 10s')
-    assert all(cell in lines[1] for cell in cells)
-    assert lines[2] == ""
-    assert all(len(line) <= width for line in lines[3:])
+    assert (lines[0].split(), lines[2]) == (titles, "")
+    assert would in lines[1]
+    assert ("RULE" not in titles) or '"all": above 110% for' in lines[1]
+    assert (named.title in lines[1]) is (width > 80)
+    assert re.search(r" ns/t\S*-00001 ", lines[1])
+    assert all(len(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("do", "scope", "short"),
+    [
+        ("kill", "container", "kill main"),
+        ("kill", "pod", "kill pod"),
+        ("kill", "process", "kill process"),
+        ("evict", "container", "evict pod"),
+    ],
+)
+def test_an_action_in_short(path: Path, do: Do, scope: Scope, short: str) -> None:
+    """Where there is little room, whom an action hits is one word."""
+    by = policy(rule(step("110%", 10, do, scope=scope)))
+    Life(path, P).run(cycles((60, HIGH)))
+    counts = {"begun": 0, "would_act": 0, "withheld": 0}
+    story = ReplayReport(since_s=0.0, policy=by, replayed=replayed(path, by), journal_counts=counts)
+    row = replay_text(story, width=72).splitlines()[1]
+    assert re.split(r"  +", row)[2] == short
 
 
 def test_since_leaves_out_what_came_before(path: Path) -> None:

@@ -3,19 +3,20 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from watchdog.cli.check import is_absent, load_or_exit
 from watchdog.cli.client import without_journal
+from watchdog.cli.past_bar import PastBar
 from watchdog.cli.tables import Column, notes, output_width, printed, table
 from watchdog.config.load import built_in_policy
 from watchdog.core.policy import Policy
 from watchdog.core.units import format_bytes
 from watchdog.journal.errors import JournalError
 from watchdog.journal.playback import NothingRecordedError, recorded_cycles
-from watchdog.past.recommendation import Advice, Known, Meter, Usage, Workload, advised
+from watchdog.past.recommendation import Advice, Known, Meter, Suggestion, Usage, Workload, advised
 from watchdog.report.text import byte_cell, count, has_colour, span
 
 
@@ -41,7 +42,8 @@ def print_recommendation(
 def used(journal: Path, policy: Policy, since_s: float) -> list[Known]:
     """The workloads since a Unix time, each with its advice; JournalError."""
     meter = Meter(policy, since_s)
-    meter.run(recorded_cycles(journal, since_s))
+    with PastBar("Measuring", since_s) as bar:
+        meter.run(bar.over(recorded_cycles(journal, since_s, bar.begin)))
     return advised(meter.usages)
 
 
@@ -91,13 +93,13 @@ def _hours(seconds: float) -> float:
     return round(seconds / 3600, 4)
 
 
-_COLUMNS = (
-    Column(title="WORKLOAD"),
-    Column(title="CONTAINER"),
-    Column(title="PODS", right=True),
-    Column(title="SEEN FOR", right=True),
-    Column(title="P50", right=True),
-    Column(title="P99", right=True),
+_COLUMNS: Final = (
+    Column(title="WORKLOAD", least=16, is_name=True),
+    Column(title="CONTAINER", least=9, rank=1, is_name=True),
+    Column(title="PODS", right=True, rank=5),
+    Column(title="SEEN FOR", right=True, rank=4),
+    Column(title="P50", right=True, rank=3),
+    Column(title="P99", right=True, rank=2),
     Column(title="PEAK", right=True),
     Column(title="DECLARED", right=True),
     Column(title="SUGGESTED"),
@@ -105,12 +107,18 @@ _COLUMNS = (
 
 
 def recommendation_text(known: list[Known], *, colour: bool = False, width: int) -> str:
-    """The workloads as a table, the reasons as a list, and the number of suggestions, ending with a line break."""
-    rows = [_row(*entry) for entry in known]
-    reasons = notes((_reason(*entry) for entry in known), width)
+    """The workloads as a table, the reasons as a list, and the number of suggestions, ending with a line break.
+
+    Where there is too little room for the table, the keys of the suggestions are in the list.
+    """
+    lines = table(_COLUMNS, [_row(*entry) for entry in known])
+    has_room = max(line.cell_len for line in lines) <= width
+    if not has_room:
+        lines = table(_COLUMNS, [_row(*entry, has_key=False) for entry in known], width)
+    reasons = notes((_reason(*entry, has_key=not has_room) for entry in known), width)
     suggestions = sum(advice.suggestion is not None for _, _, advice in known)
     total = f"{count(len(known), 'workload')}, {count(suggestions, 'suggestion')}."
-    return printed([*table(_COLUMNS, rows), "", *reasons, "", total], colour=colour)
+    return printed([*lines, "", *reasons, "", total], colour=colour)
 
 
 def _title(workload: Workload) -> str:
@@ -119,7 +127,7 @@ def _title(workload: Workload) -> str:
     return f"{kind} {workload.namespace}/{workload.name}"
 
 
-def _row(workload: Workload, usage: Usage, advice: Advice) -> tuple[str, ...]:
+def _row(workload: Workload, usage: Usage, advice: Advice, *, has_key: bool = True) -> tuple[str, ...]:
     suggestion = advice.suggestion
     return (
         _title(workload),
@@ -129,11 +137,15 @@ def _row(workload: Workload, usage: Usage, advice: Advice) -> tuple[str, ...]:
         *(_percentile(usage, percent) for percent in (50, 99)),
         _peak(usage),
         "nothing" if usage.last.declared_by is None else byte_cell(usage.last.declared),
-        "-" if suggestion is None else f"{suggestion.key}: {suggestion.value}",
+        "-" if suggestion is None else _suggested(suggestion, has_key=has_key),
     )
 
 
-def _reason(workload: Workload, usage: Usage, advice: Advice) -> str:
+def _suggested(suggestion: Suggestion, *, has_key: bool) -> str:
+    return f"{suggestion.key}: {suggestion.value}" if has_key else suggestion.value
+
+
+def _reason(workload: Workload, usage: Usage, advice: Advice, *, has_key: bool = False) -> str:
     """Why a workload should declare something else, and what the suggestion allows."""
     who = _title(workload) if workload.container is None else f"container {workload.container} of {_title(workload)}"
     where = f"; at most {format_bytes(usage.peak_per_gpu)} on one GPU" if usage.per_gpu and usage.peak else ""
@@ -141,7 +153,9 @@ def _reason(workload: Workload, usage: Usage, advice: Advice) -> str:
     if suggestion is not None:
         on_each = " on each GPU" if suggestion.per_gpu else ""
         allowance = " with the allowance" if suggestion.has_allowance else ""
-        allows = f"; {suggestion.value}{on_each} allows {format_bytes(suggestion.allows)}{allowance}"
+        allows = (
+            f"; {_suggested(suggestion, has_key=has_key)}{on_each} allows {format_bytes(suggestion.allows)}{allowance}"
+        )
     return f"{who}: {advice.reason}{where}{allows}"
 
 

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,7 @@ import click
 
 from watchdog.cli.check import load_or_exit
 from watchdog.cli.client import without_journal
+from watchdog.cli.past_bar import PastBar
 from watchdog.cli.tables import Cell, Column, notes, output_width, printed, table, wrapped
 from watchdog.core.policy import Do, Policy
 from watchdog.journal.errors import JournalError
@@ -54,7 +55,8 @@ def print_replay(journal: Path, policy_file: Path, since_s: float, *, as_json: b
     """Print what a policy would have done since a moment (Unix time)."""
     policy = load_or_exit(policy_file)
     try:
-        replayed = Replay(policy, since_s).run(recorded_cycles(journal, since_s))
+        with PastBar("Replaying", since_s) as bar:
+            replayed = Replay(policy, since_s).run(bar.over(recorded_cycles(journal, since_s, bar.begin)))
         counts = _journal_counts(journal, since_s)
     except JournalError as error:
         raise click.ClickException(without_journal(error, "replay")) from error
@@ -150,11 +152,11 @@ def _last_brake(finding: ReplayedAction) -> str:
 
 _COLUMNS: Final = (
     Column(title="DUE"),
-    Column(title="POD"),
-    Column(title="WOULD"),
-    Column(title="RULE"),
-    Column(title="USED", right=True),
-    Column(title="ALLOWED", right=True),
+    Column(title="POD", least=14, is_name=True),
+    Column(title="WOULD", least=9, is_name=True),
+    Column(title="RULE", least=18, rank=1),
+    Column(title="USED", right=True, rank=2),
+    Column(title="ALLOWED", right=True, rank=3),
 )
 
 
@@ -162,11 +164,20 @@ def replay_text(report: ReplayReport, *, colour: bool = False, width: int) -> st
     """A replay for people, ending with a line break."""
     lines: list[Cell] = []
     if report.actions:
-        lines += [*table(_COLUMNS, map(_row, report.actions)), ""]
+        lines += [*_table(report.actions, width), ""]
     if remarks := notes((each for action in report.actions for each in _remarks(action, report.policy)), width):
         lines += [*remarks, ""]
     lines += [line for sentence in _sentences(report) for line in wrapped(sentence, width)]
     return printed(lines, colour=colour)
+
+
+def _table(actions: Sequence[ReplayedAction], width: int) -> Sequence[Cell]:
+    """A row for each action, in fewer words if there is too little room."""
+    lines = table(_COLUMNS, map(_row, actions))
+    if max(line.cell_len for line in lines) <= width:
+        return lines
+    columns = (replace(_COLUMNS[0], title="DUE (UTC)"), *_COLUMNS[1:])
+    return table(columns, map(_short_row, actions), width)
 
 
 def _row(finding: ReplayedAction) -> tuple[str, ...]:
@@ -179,6 +190,14 @@ def _row(finding: ReplayedAction) -> tuple[str, ...]:
         f"{'>=' if assessment.used is None else ''}{byte_cell(assessment.used_at_least)}",
         "-" if assessment.allowed is None else byte_cell(assessment.allowed),
     )
+
+
+def _short_row(finding: ReplayedAction) -> tuple[str, ...]:
+    """The same with the action in a few words: `kill main` for a container, `kill pod`, `evict pod`."""
+    entry, (due, pod, _, *rest) = finding.entry, _row(finding)
+    scope = entry.effective_step.scope if entry.do.takes_scope else "pod"
+    whom = entry.victim or scope if scope == "container" else scope
+    return due.removesuffix(" UTC"), pod, f"{entry.do.verb.base} {whom}", *rest
 
 
 def _remarks(finding: ReplayedAction, policy: Policy) -> Iterator[str]:

@@ -22,7 +22,7 @@ from watchdog.cli.rows import (
     prepare,
 )
 from watchdog.cli.status_text import account_table, gpu_table, plain_table, process_table
-from watchdog.cli.tables import UNCUT, Cell, notes, output_width, printed, text, wrapped
+from watchdog.cli.tables import UNCUT, Cell, Column, notes, output_width, printed, text, wrapped
 from watchdog.clock import Bell
 from watchdog.config.load import PolicyError, built_in_policy, load_policy, refusal
 from watchdog.core.assess import assess
@@ -130,7 +130,13 @@ def _has_pod_gap(status: Status) -> bool:
     return any(gap.reason == GapReason.PODS for gap in status.gaps)
 
 
-_UNATTRIBUTED: Final = ("PID", "GPU", "USED", "NAME", "WHY")
+_UNATTRIBUTED: Final = (
+    Column(title="PID", right=True),
+    Column(title="GPU", least=3),
+    Column(title="USED", right=True),
+    Column(title="NAME", least=8, is_name=True),
+    Column(title="WHY", least=22),
+)
 _STYLES: Final[Mapping[str, str]] = {
     "lost": "red",
     Verdict.OVER: "red",
@@ -140,13 +146,13 @@ _STYLES: Final[Mapping[str, str]] = {
 }
 
 
-def _gpu_lines(status: Status, signs: Signs) -> Sequence[Cell]:
+def _gpu_lines(status: Status, signs: Signs, width: int) -> Sequence[Cell]:
     if not status.gpus:
         return [f"Unknown: {blind_because(status)}." if status.blind is not None else "None found."]
-    return gpu_table(status, signs, _STYLES)
+    return gpu_table(status, signs, _STYLES, width)
 
 
-def _unattributed_lines(status: Status) -> Sequence[Cell]:
+def _unattributed_lines(status: Status, width: int) -> Sequence[Cell]:
     labels = labels_of(status)
     return plain_table(
         _UNATTRIBUTED,
@@ -154,6 +160,7 @@ def _unattributed_lines(status: Status) -> Sequence[Cell]:
             (str(use.pid), labels.get(use.gpu, use.gpu), byte_cell(use.used), use.name, _why(use.reason, status))
             for use in status.unattributed
         ),
+        width=width,
     )
 
 
@@ -192,7 +199,7 @@ _FROM_NOW = "Counted from now, without a daemon's timers and brakes; for those u
 
 
 def scan_text(status: Status, policy: str, *, signs: Signs = ASCII, colour: bool = False, width: int = UNCUT) -> str:
-    """A status as tables and sentences, ending with a line break; only sentences are wrapped to `width`.
+    """A status as tables and sentences of at most `width`, ending with a line break.
 
     `policy` names the policy's file.
     """
@@ -201,10 +208,10 @@ def scan_text(status: Status, policy: str, *, signs: Signs = ASCII, colour: bool
     remarks = [f"{row.title}: {inert(remark, 600)}" for row in rows for remark in _remarks(row.account)]
     gaps = [f"{gap_subject(gap, status.gpus)}: {inert(gap.text, 600)}" for gap in status.gaps]
     sections: tuple[tuple[str, Sequence[Cell]], ...] = (
-        ("GPUs", _gpu_lines(status, signs)),
-        ("Pods", because or account_table(rows, signs, _STYLES) or [f"{none_chosen(status, Choice())}."]),
-        ("Processes", process_table(rows, status)),
-        ("Unattributed processes", _unattributed_lines(status)),
+        ("GPUs", _gpu_lines(status, signs, width)),
+        ("Pods", because or account_table(rows, signs, _STYLES, width) or [f"{none_chosen(status, Choice())}."]),
+        ("Processes", process_table(rows, status, width)),
+        ("Unattributed processes", _unattributed_lines(status, width)),
         ("Notes", notes(remarks, width)),
         ("Data gaps", notes(gaps, width)),
         ("What would happen next", _plan(status, because, width)),

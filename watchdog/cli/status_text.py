@@ -18,16 +18,46 @@ from watchdog.cli.rows import (
     none_chosen,
     problems,
 )
-from watchdog.cli.tables import Cell, Column, printed, table, text
+from watchdog.cli.tables import UNCUT, Cell, Column, printed, table, text
 from watchdog.report.status import RecentStatus, Status
 from watchdog.report.text import byte_cell, date_time, inert
 
-# Cells that may contain spaces come last.
-_GPUS: Final = ("GPU", "STATE", "USED", "TOTAL", "RESERVED", "RESIDUAL", "UNATTRIBUTED", "UUID", "NAME")
-_ACCOUNTS: Final = ("POD", "CONTAINER", "GPU", "USED", "DECLARED", "ALLOWED", "PERCENT", "VERDICT", "RULE")
-_PROCESSES: Final = ("PID", "POD", "CONTAINER", "GPU", "USED", "NAME")
-_ACTIONS: Final = ("TIME", "ACTION", "RESULT", "POD", "USED", "ALLOWED", "RULE", "WHY")
-_RIGHT: Final = ("USED", "TOTAL", "RESERVED", "RESIDUAL", "UNATTRIBUTED", "DECLARED", "ALLOWED", "PERCENT", "PID")
+# Cells that may contain spaces come last. Where `scan` has too little room, columns shrink or are dropped.
+_GPUS: Final = (
+    Column(title="GPU"),
+    Column(title="STATE"),
+    Column(title="USED", right=True),
+    Column(title="TOTAL", right=True),
+    Column(title="RESERVED", right=True, rank=4),
+    Column(title="RESIDUAL", right=True, rank=3),
+    Column(title="UNATTRIBUTED", right=True, rank=1),
+    Column(title="UUID", rank=5),
+    Column(title="NAME", least=14, rank=2, is_name=True),
+)
+_ACCOUNTS: Final = (
+    Column(title="POD", least=16, is_name=True),
+    Column(title="CONTAINER", least=9, rank=1, is_name=True),
+    Column(title="GPU", least=3, rank=2),
+    Column(title="USED", right=True),
+    Column(title="DECLARED", right=True, rank=4),
+    Column(title="ALLOWED", right=True, rank=3),
+    Column(title="PERCENT", right=True),
+    Column(title="VERDICT"),
+    Column(title="RULE", least=8, rank=5, is_name=True),
+)
+_NEXT: Final = Column(title="NEXT")
+_PROCESSES: Final = (
+    Column(title="PID", right=True),
+    Column(title="POD", least=16, is_name=True),
+    Column(title="CONTAINER", least=9, rank=1, is_name=True),
+    Column(title="GPU", least=3),
+    Column(title="USED", right=True),
+    Column(title="NAME", least=8, is_name=True),
+)
+_ACTIONS: Final = (
+    *(Column(title="TIME"), Column(title="ACTION"), Column(title="RESULT"), Column(title="POD")),
+    *(Column(title="USED", right=True), Column(title="ALLOWED", right=True), Column(title="RULE"), Column(title="WHY")),
+)
 
 
 def status_text(status: Status, choice: Choice, signs: Signs) -> str:
@@ -50,37 +80,43 @@ def status_text(status: Status, choice: Choice, signs: Signs) -> str:
 
 
 def plain_table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], styles: Mapping[str, str] = MappingProxyType({})
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str]],
+    styles: Mapping[str, str] = MappingProxyType({}),
+    width: int = UNCUT,
 ) -> Sequence[Cell]:
     """Titles and rows, an empty cell as `-`, some cells in a style; nothing without rows.
 
-    No column shrinks: a script must find each name whole, on its line and in its column.
+    Without a width no column shrinks: a script must find each name whole, on its line and in its column.
     """
     cells = [[text(cell or "-", styles.get(cell, "")) for cell in row] for row in rows]
-    return table([Column(title=title, right=title in _RIGHT) for title in titles], cells) if cells else []
+    return table(columns, cells, width) if cells else []
 
 
-def gpu_table(status: Status, signs: Signs, styles: Mapping[str, str] = MappingProxyType({})) -> Sequence[Cell]:
+def gpu_table(
+    status: Status, signs: Signs, styles: Mapping[str, str] = MappingProxyType({}), width: int = UNCUT
+) -> Sequence[Cell]:
     """A row for each GPU."""
-    return plain_table(_GPUS, _gpus(status, signs), styles)
+    return plain_table(_GPUS, _gpus(status, signs), styles, width)
 
 
 def account_table(
     rows: Iterable[TopRow],
     signs: Signs,
     styles: Mapping[str, str] = MappingProxyType({}),
+    width: int = UNCUT,
     *,
     has_next: bool = False,
 ) -> Sequence[Cell]:
     """A row for each account, without the unattributed processes; what comes next as the last column, if asked for."""
-    titles = (*_ACCOUNTS, "NEXT") if has_next else _ACCOUNTS
-    cells = (_account(row, signs)[: len(titles)] for row in rows if not row.is_unattributed)
-    return plain_table(titles, cells, styles)
+    columns = (*_ACCOUNTS, _NEXT) if has_next else _ACCOUNTS
+    cells = (_account(row, signs)[: len(columns)] for row in rows if not row.is_unattributed)
+    return plain_table(columns, cells, styles, width)
 
 
-def process_table(rows: Iterable[TopRow], status: Status) -> Sequence[Cell]:
+def process_table(rows: Iterable[TopRow], status: Status, width: int = UNCUT) -> Sequence[Cell]:
     """A row for each process of these accounts on each of its GPUs."""
-    return plain_table(_PROCESSES, _processes(rows, labels_of(status)))
+    return plain_table(_PROCESSES, _processes(rows, labels_of(status)), width=width)
 
 
 def _gpus(status: Status, signs: Signs) -> Iterator[tuple[str, ...]]:

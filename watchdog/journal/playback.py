@@ -2,7 +2,7 @@
 
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from pathlib import Path
@@ -177,7 +177,7 @@ _FIRST: Final = (
     "(SELECT min(id) FROM past WHERE is_full))"
 )
 _SPANS: Final = (
-    "SELECT id, boot_id, until_s, until_wall_s FROM past_span "
+    "SELECT id, boot_id, until_s, from_wall_s, until_wall_s FROM past_span "
     "WHERE until_wall_s >= :since AND id IN (SELECT span FROM past WHERE id >= :first) ORDER BY id"
 )
 _BODIES: Final = "SELECT id, boottime_s, wall_s, body FROM past WHERE span = :span AND id >= :first ORDER BY id"
@@ -187,10 +187,13 @@ class NothingRecordedError(JournalError):
     """The journal is valid, but has no recorded cycle in the requested time."""
 
 
-def recorded_cycles(path: Path, since_s: float) -> Iterator[RecordedCycle]:
+def recorded_cycles(
+    path: Path, since_s: float, begin: Callable[[float], object] = lambda _: None
+) -> Iterator[RecordedCycle]:
     """The cycles recorded since a Unix time, oldest first; the first ones may be up to an hour before it.
 
-    JournalError names the file and the remedy; NothingRecordedError if nothing was recorded in that time.
+    `begin` is called before the first one, with the seconds recorded since then. JournalError names the file and the
+    remedy; NothingRecordedError if nothing was recorded in that time.
     """
     with reading(path) as connection:
         connection.execute("BEGIN")  # the daemon may write and delete meanwhile
@@ -200,8 +203,10 @@ def recorded_cycles(path: Path, since_s: float) -> Iterator[RecordedCycle]:
         spans = connection.execute(_SPANS, {"since": since_s, "first": first}).fetchall()
         if not spans:
             raise _nothing(connection, path, since_s)
+        (first_s,) = connection.execute("SELECT wall_s FROM past WHERE id = :first", {"first": first}).fetchone()
+        begin(sum(max(until_s - max(from_s, first_s, since_s), 0.0) for *_, from_s, until_s in spans))
         try:
-            for number, boot_id, until_s, until_wall_s in spans:
+            for number, boot_id, until_s, _, until_wall_s in spans:
                 until = Now(boottime_s=until_s, wall_s=until_wall_s, boot_id=boot_id)
                 yield from span_cycles(_bodies(connection, number, first, boot_id), until)
         except (ValueError, TypeError, KeyError) as error:
