@@ -324,7 +324,7 @@ def test_an_incident_that_goes_on_is_not_reported_as_over(path: Path) -> None:
     ],
 )
 def test_an_action_is_one_row_at_any_width(path: Path, width: int, titles: list[str], would: str) -> None:
-    """A pipe has everything whole; on a terminal lines fit, by fewer words and columns and by names cut in the middle."""
+    """A pipe has everything whole; on a terminal lines fit, by fewer words and columns and shorter names."""
     named = replace(tenant(owner=owner("Job", "train")), name="trainer-resnet50-imagenet-7d9f8-00001")
     life = Life(path, P).run(cycles((20, replace(LOW, pods=(named,))), (60, replace(HIGH, pods=(named,)))))
     assert life.actions

@@ -14,7 +14,7 @@ import click
 from watchdog import clock
 from watchdog.cli.cluster_live import ClusterLive
 from watchdog.cli.cluster_rows import NodeAnswer, cluster_text
-from watchdog.cli.fleet import Fleet, ask_service, ask_url
+from watchdog.cli.fleet import Fleet
 from watchdog.cli.rows import Choice
 from watchdog.cli.tables import output_width
 from watchdog.cli.top import show
@@ -22,6 +22,7 @@ from watchdog.core.errors import Problem
 from watchdog.kube.client import MOST_CONNECTIONS, PERSONAL_AGENT, Api
 from watchdog.kube.daemons import DaemonError, DaemonPod, Daemons, find_daemons
 from watchdog.kube.kubeconfig import ContextChoice
+from watchdog.kube.prometheus import ask_service, ask_url
 from watchdog.kube.routes import Routes
 from watchdog.report.status import Status, StatusError, decode
 from watchdog.report.summary import Summary, decode_summary

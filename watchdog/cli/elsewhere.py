@@ -28,6 +28,7 @@ class NodeCommand(click.Command):
         super().__init__(*args, **more)
         self._pod = pod
         self.params.append(click.Argument(["elsewhere"], metavar="[NODE]", required=False))
+        self._keeps = keeps
         self._removed = [name for name in ("elsewhere", *_PERSONAL) if name not in keeps]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -56,8 +57,8 @@ class NodeCommand(click.Command):
         from watchdog.kube.kubeconfig import ContextChoice
 
         named = [f"--{name.replace('_', '-')}" for name in _LOCAL if ctx.get_parameter_source(name) is _GIVEN[0]]
-        if named and self.name != "scan":
-            raise click.UsageError(f"{named[0]} is for this node; {node} has its own")
+        if named and not self._keeps:
+            raise click.UsageError(f"{named[0]} is for this node; {node or 'the node of ' + pod} has its own")
         chosen = ContextChoice(file=ctx.params.get("kubeconfig"), context=ctx.params.get("context") or "")
         where = Where(chosen=chosen, namespace=ctx.params.get("namespace") or "", node=node, pod=pod)
         command = [self.name or "", *self._passed_on(ctx)]
@@ -79,8 +80,8 @@ class NodeCommand(click.Command):
             elif isinstance(parameter, click.Option) and parameter.is_flag:
                 kept.append(parameter.opts[0])
             else:
-                each_value: Sequence[Any] = value if isinstance(value, list) else [value]
-                kept += [text for each in each_value for text in (parameter.opts[0], str(each))]
+                several: Sequence[Any] = value if isinstance(value, list) else [value]
+                kept += [text for each in several for text in (parameter.opts[0], str(each))]
         return [*kept, *(["--", *positional] if positional else [])]
 
 

@@ -1,30 +1,19 @@
 """`top --cluster --prometheus`: all nodes by one instant query, also of many clusters (Thanos, Mimir)."""
 
-import contextlib
-import math
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from http import HTTPStatus
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
-
-import msgspec
-import urllib3
 
 from watchdog import clock
 from watchdog.cli.cluster_rows import NodeAnswer
 from watchdog.core.errors import Problem
-from watchdog.kube.client import Api
 from watchdog.kube.daemons import DaemonError
-from watchdog.kube.failure import ApiError, explain
-from watchdog.kube.wire import DECODE_ERRORS, decode_json
+from watchdog.kube.prometheus import Ask, Sample, instant
 from watchdog.report.status import Moment, Status
 from watchdog.report.summary import AccountSummary, GpuSummary, Summary
 from watchdog.report.text import rfc3339
 
-_LIMIT_S: Final = 30.0
-_LARGEST: Final = 256 * 2**20  # bytes; 5,000 nodes give some 10 MiB
 _MOST_ACCOUNTS: Final = 500
 _ROW: Final = "row"
 _NODE: Final = "cluster, node"
@@ -83,84 +72,6 @@ def _query(rows: Mapping[str, str]) -> str:
     return " or ".join(f'label_replace({text}, "{_ROW}", "{name}", "", "")' for name, text in rows.items())
 
 
-class _Sample(msgspec.Struct, frozen=True, gc=False):
-    metric: dict[str, str]
-    value: tuple[float, str]
-
-
-class _Data(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    result_type: str = ""
-    result: list[_Sample] = []
-
-
-class _Response(msgspec.Struct, frozen=True, gc=False):
-    status: str = ""
-    data: _Data | None = None
-    error: str = ""
-
-
-_DECODER: Final = msgspec.json.Decoder(_Response)
-Ask = Callable[[str], bytes]
-
-
-def ask_url(url: str, headers: Mapping[str, str]) -> Ask:
-    """How a Prometheus at a URL is asked a query; ValueError if it is no URL."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is not an address: write http://HOST:PORT, or NAMESPACE/SERVICE:PORT")
-    manager = urllib3.PoolManager(headers={"User-Agent": "gpu-watchdog", **headers})
-    address = f"{url.rstrip('/')}/api/v1/query"
-
-    def ask(query: str) -> bytes:
-        try:
-            response = manager.request(
-                "POST",
-                address,
-                fields={"query": query},
-                encode_multipart=False,
-                timeout=_LIMIT_S,
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
-            with contextlib.closing(response):
-                body = response.read(_LARGEST + 1)
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise DaemonError(explain(error, f"Prometheus at {url}")) from error
-        return _checked(response.status, body, f"Prometheus at {url}")
-
-    return ask
-
-
-def ask_service(api: Api, service: str) -> Ask:
-    """How a Prometheus is asked that is the service `NAMESPACE/NAME:PORT` of a cluster, through its API server."""
-    namespace, _, name = service.partition("/")
-    name, _, port = name.partition(":")
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/services/{quote(name, safe='')}:{quote(port or '9090')}"
-
-    def ask(query: str) -> bytes:
-        where = f"{path}/proxy/api/v1/query"
-        try:
-            response = api.call("GET", where, {"query": query}, read_timeout_s=_LIMIT_S)
-        except ApiError as error:
-            raise DaemonError(error.problem) from error
-        if response.status == HTTPStatus.FORBIDDEN and response.reason:
-            remedy = f"an administrator gives you `get` on services/proxy in namespace {namespace}"
-            raise DaemonError(Problem(response.problem(f"the proxy to {service}").cause, remedy))
-        return _checked(response.status, response.body, f"Prometheus in service {service}")
-
-    return ask
-
-
-def _checked(status: int, body: bytes, where: str) -> bytes:
-    if len(body) > _LARGEST:
-        raise DaemonError(Problem(f"{where}: its answer exceeds {_LARGEST // 2**20} MiB"))
-    if status != HTTPStatus.OK and not body.lstrip().startswith(b"{"):
-        text = " ".join(body[:300].decode("utf-8", errors="replace").split())
-        raise DaemonError(Problem(f"{where} answers {status}: {text}", "check the address"))
-    return body
-
-
 _Key = tuple[str, str]
 
 
@@ -201,31 +112,24 @@ class Fleet:
         remedy = "run `gpu-watchdog top --cluster` against that cluster, without --prometheus"
         raise DaemonError(Problem(f"Prometheus knows no more about node {answer.node}", remedy))
 
-    def _samples(self, query: str) -> list[_Sample]:
-        try:
-            response = decode_json(_DECODER, self._ask(query))
-        except DECODE_ERRORS as error:
-            raise DaemonError(Problem(f"that is not a Prometheus: {error}", "check --prometheus")) from error
-        if response.status != "success" or response.data is None or response.data.result_type != "vector":
-            raise DaemonError(Problem(f"Prometheus refuses the query: {response.error or 'no reason is given'}"))
-        if not response.data.result:
+    def _samples(self, query: str) -> Sequence[Sample]:
+        samples = instant(self._ask, query)
+        if not samples:
             remedy = "let it scrape the watchdog (docs/prometheus.md), or name another with --prometheus"
             raise DaemonError(Problem("this Prometheus has no metrics of the watchdog", remedy))
-        return response.data.result
+        return samples
 
 
 class _Found:
     """The rows of an answer, by node."""
 
-    def __init__(self, samples: Iterable[_Sample]) -> None:
-        self._rows: defaultdict[_Key, defaultdict[str, list[tuple[Mapping[str, str], float]]]]
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self._rows: defaultdict[_Key, defaultdict[str, list[Sample]]]
         self._rows = defaultdict(lambda: defaultdict(list))
         self._now = clock.now()
-        for sample in samples:
-            labels, number = sample.metric, _number(sample.value[1])
+        for labels, number in samples:
             key = labels.get("cluster", ""), labels.get("node", "")
-            if number is not None:
-                self._rows[key][labels.get(_ROW, "")].append((labels, number))
+            self._rows[key][labels.get(_ROW, "")].append((labels, number))
 
     def answers(self) -> Iterator[NodeAnswer[Summary]]:
         """A node each."""
@@ -258,7 +162,7 @@ class _Found:
             at_s = self._now.boottime_s
             yield NodeAnswer(node=node, cluster=cluster, answer=summary, at_s=at_s, via="prometheus")
 
-    def _accounts(self, rows: Mapping[str, list[tuple[Mapping[str, str], float]]]) -> Iterator[AccountSummary]:
+    def _accounts(self, rows: Mapping[str, list[Sample]]) -> Iterator[AccountSummary]:
         used, allowed, over, declared = (
             {_account(labels): number for labels, number in rows.get(name, ())}
             for name in ("account_used", "account_allowed", "account_over", "account_declared")
@@ -319,15 +223,6 @@ class _Found:
 
 def _account(labels: Mapping[str, str]) -> tuple[str, str, str, str]:
     return labels.get("namespace", ""), labels.get("pod", ""), labels.get("container", ""), labels.get("gpu", "")
-
-
-def _number(text: str) -> float | None:
-    """A sample's value; None if it is no number."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _bytes(number: float | None) -> int | None:

@@ -373,16 +373,19 @@ def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
     _exit_now(print_scan(Options(**options), is_policy_named=_is_policy_named(context), as_json=as_json))
 
 
-@main.command(short_help="Check what this node lacks, with remedies.")
+@main.command(cls=NodeCommand, keeps=("kubeconfig",), short_help="Check what this node lacks, with remedies.")
 @node_options
 @journal_option
 @listen_option
+@context_options
 @click.option("--all", "shows_all", is_flag=True, help="Also show checks that are ok.")
 @json_option
 def doctor(*, as_json: bool, shows_all: bool, **options: Any) -> None:
     """Check what this node and this account lack for observing and for enforcing, with remedies.
 
-    Takes the options of `run`. Changes nothing. Exit code 1: something is missing for the policy's mode.
+    Takes the options of `run`. With NODE it runs there, in the daemon's pod. Changes nothing.
+
+    Exit code 1: something is missing for the policy's mode.
     """
     from watchdog.cli.doctor import run_doctor
 
@@ -417,8 +420,9 @@ def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
 @click.option(
     "--sort",
     type=click.Choice([*SORTS, *CLUSTER_SORTS]),
+    metavar="ORDER",
     show_default=f"{SORTS[0]}; with --cluster {CLUSTER_SORTS[0]}",
-    help=f"What to sort pods by; with --cluster {', '.join(CLUSTER_SORTS[:-1])} or {CLUSTER_SORTS[-1]}.",
+    help=f"What to sort pods by: {', '.join(SORTS)}; with --cluster {', '.join(CLUSTER_SORTS)}.",
 )
 @click.option(
     "--interval",

@@ -86,6 +86,11 @@ class ControlPlane:
         return f"https://{self.network.address}:{self.port}"
 
     @property
+    def kubectl_program(self) -> Path:
+        """Its kubectl."""
+        return self._programs / "kubectl"
+
+    @property
     def ca(self) -> Path:
         """The certificate to trust."""
         return self.authority.certificate
@@ -108,7 +113,7 @@ class ControlPlane:
         limit_s: float = 180.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl, as the admin unless a kubeconfig is given. Raises CalledProcessError, with stderr as a note."""
-        command = [*self.network.enter, str(self._programs / "kubectl"), *arguments]
+        command = [*self.network.enter, str(self.kubectl_program), *arguments]
         environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder)}
         environment["KUBECONFIG"] = str(kubeconfig or self.admin_kubeconfig)
         ended = subprocess.run(

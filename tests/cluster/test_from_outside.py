@@ -1,0 +1,189 @@
+"""`kubectl gpu-watchdog` of a person outside of three real nodes, each with a stub of its own, on a real API server."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.rig.cluster.further_node import FurtherNode
+from tests.rig.cluster.installed import is_daemon
+from tests.rig.cluster.installed_fixtures import installed
+from tests.rig.cluster.installed_policy import KILL, policy_text
+from tests.rig.cluster.node import NODE, SECOND, THIRD, Cluster
+from tests.rig.cluster.nodes import TOTAL, Nodes
+from tests.rig.cluster.real_pods import killed, wait_until
+from tests.rig.command import COMMAND
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+NODES: Final = (NODE, SECOND, THIRD)
+POLICY: Final = policy_text("enforce", {"tenants": KILL})
+
+
+@pytest.fixture(scope="module")
+def nodes(
+    cluster: Cluster, node_programs: Path, watchdog_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Nodes]:
+    """One release on all three, enforcing."""
+    with (
+        FurtherNode(cluster, node_programs, SECOND) as second,
+        FurtherNode(cluster, node_programs, THIRD) as third,
+        installed(cluster, tmp_path_factory.mktemp("installed")) as made,
+    ):
+        for each in (second, third):
+            each.copy_image(watchdog_image, "1")
+        with Nodes(made, second, third).equipped() as three:
+            made.install(POLICY)
+            three.wait_enforcing()
+            yield three
+
+
+def outside(nodes: Nodes, *arguments: str, token: str = "") -> "subprocess.CompletedProcess[str]":
+    """`kubectl gpu-watchdog` outside of the cluster's pods, as the admin or by this token."""
+    plane = nodes.cluster.control_plane
+    kubeconfig = plane.kubeconfig(token=token) if token else plane.admin_kubeconfig
+    path = f"{COMMAND.parent}:{plane.kubectl_program.parent}:{os.environ['PATH']}"
+    environment = {"PATH": path, "HOME": str(nodes.release.folder), "KUBECONFIG": str(kubeconfig), "LANG": "C.UTF-8"}
+    command = [*plane.network.enter, "kubectl", "gpu-watchdog", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+
+
+def test_top_shows_every_node_from_outside(nodes: Nodes) -> None:
+    """Through the API server's proxy, and by default where a kubeconfig is and no daemon: all nodes and cards."""
+    shown = outside(nodes, "top", "--once")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("3 nodes answer through the API server's proxy\n")
+    rows = {line.split()[0]: line for line in shown.stdout.splitlines() if "enforcing" in line}
+    assert rows.keys() == set(NODES)
+    assert "1Ti" in rows[NODE]
+    document = json.loads(outside(nodes, "top", "--json").stdout)
+    assert document["via"] == "proxy"
+    for each, node in zip(document["nodes"], NODES, strict=True):
+        assert (each["node"], each["status"]["node"], each["problem"]) == (node, node, None)
+        assert each["status"]["gpus"][0]["memory"]["total"] == TOTAL[node]
+        assert 0 <= each["age_s"] < 60
+
+
+def test_commands_find_the_node_and_its_daemon(nodes: Nodes, tenants: str) -> None:
+    """A pod is explained, with what the journal of its node has, although nobody said which node that is."""
+    nodes.start(SECOND, "asked-for", tenants)
+    nodes.pods.wait("asked-for", killed, tenants)
+    explained = outside(nodes, "explain", f"{tenants}/asked-for")
+    assert explained.returncode == 0, explained.stderr
+    assert explained.stdout.startswith(f"Pod {tenants}/asked-for on node {SECOND}, ")
+    assert "from the journal" in explained.stdout
+    assert "was killed" in explained.stdout
+    document = json.loads(outside(nodes, "explain", f"{tenants}/asked-for", "--json").stdout)
+    assert (document["pod"], document["node"]) == ("asked-for", SECOND)
+    past = json.loads(outside(nodes, "history", "--pod", f"{tenants}/asked-for", "--since", "1h", "--json").stdout)
+    assert {row["node"] for row in past} == {SECOND}
+    assert "kill_ended" in {row["event"] for row in past}
+    # Without the pod, a node is named.
+    assert "asked-for" in outside(nodes, "history", SECOND, "--action", "kill").stdout
+    assert "asked-for" not in outside(nodes, "history", NODE).stdout
+    scanned = json.loads(outside(nodes, "scan", "--json", SECOND).stdout)
+    assert (scanned["node"], scanned["gpus"][0]["memory"]["total"]) == (SECOND, TOTAL[SECOND])
+    # Once the pod is gone, its node is the one whose daemon remembers it.
+    nodes.pods.delete("asked-for", tenants)
+    assert f"on node {SECOND}" in outside(nodes, "explain", f"{tenants}/asked-for").stdout
+    lost = outside(nodes, "explain", f"{tenants}/never-there")
+    assert lost.returncode == 1
+    assert "no daemon has it among its pods or recent actions; name the node" in lost.stderr
+
+
+def test_stop_and_resume_from_outside(nodes: Nodes) -> None:
+    """`stop NODE` turns enforcement off there, and only there; the exit code is that of the command in the pod."""
+    stopped = outside(nodes, "stop", SECOND, "--why", "maintenance of the rack")
+    try:
+        assert stopped.returncode == 0, stopped.stderr
+        assert stopped.stdout.startswith(f"Stopped: the watchdog of node {SECOND}")
+        assert not nodes.at(SECOND).status()["enforcing"]
+        assert nodes.at(NODE).status()["enforcing"]
+        shown = outside(nodes, "top", "--once").stdout
+        assert f"! {SECOND}: suspended: stop_file" in shown
+        assert "maintenance of the rack" in shown
+    finally:
+        resumed = outside(nodes, "resume", SECOND)
+    assert resumed.returncode == 0, resumed.stderr
+    nodes.wait_enforcing()
+    nowhere = outside(nodes, "stop", "node-9")
+    assert nowhere.returncode == 1
+    assert (
+        f"there is no pod of the watchdog on node node-9; there is one on {NODE}, {SECOND}, {THIRD}" in nowhere.stderr
+    )
+
+
+def test_a_closed_network_is_passed_by_port_forward(nodes: Nodes) -> None:
+    """A packet filter keeps the API server from a pod: the kubelet leads there, and the first line says so and why."""
+    address = nodes.daemon(SECOND)["status"]["podIP"]
+    rule = ("OUTPUT", "-d", address, "-p", "tcp", "--dport", "9837", "-j", "DROP")
+    enter = nodes.cluster.control_plane.network.enter
+    subprocess.run([*enter, "iptables", "-I", *rule], check=True, timeout=30)
+    try:
+        shown = outside(nodes, "top", "--once")
+    finally:
+        subprocess.run([*enter, "iptables", "-D", *rule], check=True, timeout=30)
+    assert shown.returncode == 0, shown.stderr
+    first = shown.stdout.splitlines()[0]
+    assert first.startswith("2 nodes answer through the API server's proxy, 1 answers by port-forward (the API server")
+    assert {line.split()[0] for line in shown.stdout.splitlines() if "enforcing" in line} == set(NODES)
+
+
+def test_a_person_with_few_rights_reads_which_is_missing(nodes: Nodes, tenants: str) -> None:
+    """Each right that is missing is named with what it is for; what can be shown without it is shown."""
+    plane = nodes.cluster.control_plane
+    token = plane.service_account_token(tenants, "default")
+    refused = outside(nodes, "top", "--once", token=token)
+    assert refused.returncode == 1
+    assert "an administrator gives you `list` on pods" in refused.stderr
+    role = f"reader-{tenants}"
+
+    def grant(name: str, *rights: str) -> None:
+        plane.kubectl("create", "clusterrole", name, *rights)
+        plane.kubectl(
+            "create", "clusterrolebinding", name, f"--clusterrole={name}", f"--serviceaccount={tenants}:default"
+        )
+
+    grant(role, "--verb=list", "--verb=get", "--resource=pods")
+    wait_until(lambda: outside(nodes, "top", "--once", token=token).returncode == 0, "the right to list is in force")
+    silent = outside(nodes, "top", "--once", token=token).stdout
+    assert silent.startswith("3 nodes do not answer\n")
+    assert silent.count("an administrator gives you `get` on pods/proxy") == 3
+    assert silent.count("`get` and `create` on pods/portforward") == 3
+    assert "nodes without a pod of the watchdog are not shown" in silent
+    grant(f"{role}-proxy", "--verb=get", "--resource=pods/proxy")
+    wait_until(
+        lambda: outside(nodes, "top", "--once", token=token).stdout.startswith("3 nodes answer through"), "the proxy's"
+    )
+    # Without the right to run a command in the pod, an explanation comes from the daemon, and lacks the past.
+    pod = nodes.daemon(NODE)["metadata"]
+    nodes.start(NODE, "explained", tenants)
+    nodes.pods.wait("explained", killed, tenants)
+    explained = outside(nodes, "explain", f"{tenants}/explained", token=token)
+    assert explained.returncode == 0, explained.stderr
+    assert f"Pod {tenants}/explained on node {NODE}" in explained.stdout
+    assert f"History is not available here: it is in the journal on node {NODE}" in explained.stderr
+    stopped = outside(nodes, "stop", NODE, token=token)
+    assert stopped.returncode == 1
+    assert "`get` and `create` on pods/exec in the watchdog's namespace" in stopped.stderr
+    assert nodes.daemon(NODE)["metadata"]["uid"] == pod["uid"]
+    plane.kubectl("delete", "clusterrole,clusterrolebinding", role, f"{role}-proxy")
+
+
+def test_a_daemon_that_is_stopped_is_named(nodes: Nodes) -> None:
+    """A daemon that hangs: its node is named with what was tried, and the others are shown as ever."""
+    (pid,) = filter(is_daemon, nodes.cgroups[THIRD].members())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        shown = outside(nodes, "top", "--once")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("2 nodes answer through the API server's proxy, 1 does not answer\n")
+    (remark,) = [line for line in shown.stdout.splitlines() if line.startswith("! ")]
+    assert remark.startswith(f"! {THIRD}: the API server's proxy to its pod does not answer; and the port-forward")

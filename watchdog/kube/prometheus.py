@@ -1,0 +1,121 @@
+"""Instant queries to a Prometheus, or what speaks its protocol: at a URL, or a service of a cluster."""
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+import msgspec
+import urllib3
+
+from watchdog.core.errors import Problem
+from watchdog.kube.client import Api
+from watchdog.kube.daemons import DaemonError
+from watchdog.kube.failure import ApiError, explain
+from watchdog.kube.wire import DECODE_ERRORS, decode_json
+
+_LIMIT_S: Final = 30.0
+_LARGEST: Final = 256 * 2**20  # bytes; 5,000 nodes give some 10 MiB
+
+
+class _Sample(msgspec.Struct, frozen=True, gc=False):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Data(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    result_type: str = ""
+    result: list[_Sample] = []
+
+
+class _Response(msgspec.Struct, frozen=True, gc=False):
+    status: str = ""
+    data: _Data | None = None
+    error: str = ""
+
+
+_DECODER: Final = msgspec.json.Decoder(_Response)
+# The labels and the value of a series.
+Sample = tuple[Mapping[str, str], float]
+Ask = Callable[[str], bytes]
+
+
+def ask_url(url: str, headers: Mapping[str, str]) -> Ask:
+    """How a Prometheus at a URL is asked a query; ValueError if it is no URL."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is not an address: write http://HOST:PORT, or NAMESPACE/SERVICE:PORT")
+    manager = urllib3.PoolManager(headers={"User-Agent": "gpu-watchdog", **headers})
+    address = f"{url.rstrip('/')}/api/v1/query"
+
+    def ask(query: str) -> bytes:
+        try:
+            response = manager.request(
+                "POST",
+                address,
+                fields={"query": query},
+                encode_multipart=False,
+                timeout=_LIMIT_S,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            with contextlib.closing(response):
+                body = response.read(_LARGEST + 1)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            raise DaemonError(explain(error, f"Prometheus at {url}")) from error
+        return _checked(response.status, body, f"Prometheus at {url}")
+
+    return ask
+
+
+def ask_service(api: Api, service: str) -> Ask:
+    """How a Prometheus is asked that is the service `NAMESPACE/NAME:PORT` of a cluster, through its API server."""
+    namespace, _, name = service.partition("/")
+    name, _, port = name.partition(":")
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/services/{quote(name, safe='')}:{quote(port or '9090')}"
+
+    def ask(query: str) -> bytes:
+        where = f"{path}/proxy/api/v1/query"
+        try:
+            response = api.call("GET", where, {"query": query}, read_timeout_s=_LIMIT_S)
+        except ApiError as error:
+            raise DaemonError(error.problem) from error
+        if response.status == HTTPStatus.FORBIDDEN and response.reason:
+            remedy = f"an administrator gives you `get` on services/proxy in namespace {namespace}"
+            raise DaemonError(Problem(response.problem(f"the proxy to {service}").cause, remedy))
+        return _checked(response.status, response.body, f"Prometheus in service {service}")
+
+    return ask
+
+
+def _checked(status: int, body: bytes, where: str) -> bytes:
+    if len(body) > _LARGEST:
+        raise DaemonError(Problem(f"{where}: its answer exceeds {_LARGEST // 2**20} MiB"))
+    if status != HTTPStatus.OK and not body.lstrip().startswith(b"{"):
+        text = " ".join(body[:300].decode("utf-8", errors="replace").split())
+        raise DaemonError(Problem(f"{where} answers {status}: {text}", "check the address"))
+    return body
+
+
+def instant(ask: Ask, query: str) -> Sequence[Sample]:
+    """The series that a query gives now, without those whose value is no finite number; DaemonError."""
+    try:
+        response = decode_json(_DECODER, ask(query))
+    except DECODE_ERRORS as error:
+        raise DaemonError(Problem(f"that is not a Prometheus: {error}", "check --prometheus")) from error
+    if response.status != "success" or response.data is None or response.data.result_type != "vector":
+        raise DaemonError(Problem(f"Prometheus refuses the query: {response.error or 'no reason is given'}"))
+    numbers = ((sample.metric, _number(sample.value[1])) for sample in response.data.result)
+    return [(labels, number) for labels, number in numbers if number is not None]
+
+
+def _number(text: str) -> float | None:
+    """A sample's value; None if it is no number."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
