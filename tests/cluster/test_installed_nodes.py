@@ -23,6 +23,7 @@ from tests.rig.cluster.workloads import DECLARED
 from tests.rig.command import COMMAND, Endpoints
 from tests.stub import GIB, MIB
 from watchdog.kube.client import USER_AGENT
+from watchdog.kube.rights import ServiceAccount, render_personal
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -202,6 +203,23 @@ def test_top_shows_every_node_from_outside(nodes: Nodes, tenants: str) -> None:
     assert silent.startswith("0 nodes answer through the API server's proxy, 2 do not answer\n")
     assert silent.count("an administrator gives you `get` on pods/proxy") == 2
     plane.kubectl("delete", "clusterrole,clusterrolebinding", role)
+
+
+def test_a_person_needs_one_role_in_the_namespace(nodes: Nodes, tenants: str) -> None:
+    """Bound in the watchdog's namespace alone, the role `view` of `rights --for-people` suffices to see all nodes."""
+    plane, account = nodes.cluster.control_plane, ServiceAccount(name=f"viewer-{tenants}")
+    plane.kubectl("apply", "-f", "-", input=render_personal(account))
+    bound = ("--clusterrole", f"{account.name}-view", "--serviceaccount", f"{tenants}:default")
+    nodes.release.kubectl("create", "rolebinding", account.name, *bound)
+    token = plane.service_account_token(tenants, "default")
+
+    def seen() -> str:
+        return top(nodes, "-n", nodes.release.namespace, token=token).stdout
+
+    wait_until(lambda: seen().startswith("2 nodes answer through the API server's proxy\n"), "the role is in force")
+    assert top(nodes, token=token).returncode == 1
+    nodes.release.kubectl("delete", "rolebinding", account.name)
+    plane.kubectl("delete", "-f", "-", input=render_personal(account))
 
 
 def test_an_update_takes_one_node_after_the_other(nodes: Nodes) -> None:

@@ -15,10 +15,12 @@ SELECTOR: Final = "app.kubernetes.io/name=gpu-memory-watchdog"  # of the chart a
 _PORT: Final = 9837
 _ANSWER_S: Final = 5.0
 _LIST_RIGHT: Final = (
-    "an administrator gives you `list` on pods; if you have that in the watchdog's namespace alone, name it with "
-    "--namespace"
+    "an administrator gives you `list` on pods (`gpu-watchdog rights --for-people`); if you have it in the watchdog's "
+    "namespace alone, name that with --namespace"
 )
-_PROXY_RIGHT: Final = "an administrator gives you `get` on pods/proxy in the watchdog's namespace"
+_PROXY_RIGHT: Final = (
+    "an administrator gives you `get` on pods/proxy in the watchdog's namespace (`gpu-watchdog rights --for-people`)"
+)
 _UNREACHABLE: Final = (
     "let the API server reach port {port} of the watchdog's pods (NetworkPolicy, firewall); until then ask in the pod: "
     "`kubectl -n {namespace} exec {name} -- gpu-watchdog top --once`"
