@@ -19,6 +19,7 @@ from watchdog.kube.rights import (
     eviction_admission,
     eviction_markers,
     node_admission,
+    render_personal,
     render_role,
 )
 
@@ -68,6 +69,7 @@ def files() -> Mapping[str, str]:
         "capacity-admission": capacity_admission(_ACCOUNT.object_name(Piece.CAPACITY)),
         "withdraw-admission": _as_hook(withdrawal_admission(f"{_ACCOUNT.name}-withdraw")),
         "evict-admission": eviction_admission(_ACCOUNT.object_name(Piece.EVICT)),
+        "people": render_personal(_ACCOUNT),
     }
     pieces = {f"rbac/{name}.yaml": text.replace(_LABELS, _TEMPLATED) for name, text in texts.items()}
     # helm reads no file outside of the chart.

@@ -9,7 +9,15 @@ from typing import Final
 from tools import ROOT
 from watchdog.core.policy import Capacity, Do, Match, Policy, Rule, Step, Threshold
 from watchdog.kube.kinds import Piece
-from watchdog.kube.rights import ALL_RIGHTS, NEEDED_BY, ServiceAccount, markers_of, render_admission, render_role
+from watchdog.kube.rights import (
+    ALL_RIGHTS,
+    NEEDED_BY,
+    ServiceAccount,
+    markers_of,
+    render_admission,
+    render_personal,
+    render_role,
+)
 
 PIECES: Final = ROOT / "deploy" / "rbac"
 POLICY: Final = ROOT / "config" / "policy.toml"
@@ -32,6 +40,7 @@ EVERYTHING: Final = Policy(
 )
 _HEADS: Final[Mapping[str, str]] = {
     **{piece: text.replace("{resource}", RESOURCE) for piece, text in NEEDED_BY.items()},
+    "people": "For people, whatever the policy: each role for those whom you bind it to. docs/rights.md",
     "admission": "Restricts the rights in evict.yaml and capacity.yaml, whatever the names of account and namespace.",
 }
 
@@ -41,6 +50,7 @@ def pieces() -> Mapping[str, str]:
     markers = markers_of(EVERYTHING)
     texts = {str(piece): render_role(piece, ALL_RIGHTS, ACCOUNT, markers.get(piece, ())) for piece in Piece}
     texts["admission"] = "---\n".join(render_admission(EVERYTHING, ACCOUNT))
+    texts["people"] = render_personal(ACCOUNT)
     return {f"{name}.yaml": f"# {_HEADS[name]}\n---\n{text}" for name, text in texts.items()}
 
 

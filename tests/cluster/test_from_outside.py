@@ -18,6 +18,7 @@ from tests.rig.cluster.node import NODE, SECOND, THIRD, Cluster
 from tests.rig.cluster.nodes import TOTAL, Nodes
 from tests.rig.cluster.real_pods import killed, wait_until
 from tests.rig.command import COMMAND
+from watchdog.kube.rights import ServiceAccount, render_personal
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -173,6 +174,28 @@ def test_a_person_with_few_rights_reads_which_is_missing(nodes: Nodes, tenants: 
     assert "`get` and `create` on pods/exec in the watchdog's namespace" in stopped.stderr
     assert nodes.daemon(NODE)["metadata"]["uid"] == pod["uid"]
     plane.kubectl("delete", "clusterrole,clusterrolebinding", role, f"{role}-proxy")
+
+
+def test_a_person_needs_one_role_in_the_namespace(nodes: Nodes, tenants: str) -> None:
+    """Bound in the watchdog's namespace alone, the role `view` of `rights --for-people` suffices to see all nodes."""
+    plane, account = nodes.cluster.control_plane, ServiceAccount(name=f"viewer-{tenants}")
+    plane.kubectl("apply", "-f", "-", input=render_personal(account))
+    bound = ("--clusterrole", f"{account.name}-view", "--serviceaccount", f"{tenants}:default")
+    nodes.release.kubectl("create", "rolebinding", account.name, *bound)
+    token = plane.service_account_token(tenants, "default")
+
+    def seen() -> str:
+        return outside(nodes, "top", "-n", nodes.release.namespace, token=token).stdout
+
+    wait_until(lambda: seen().startswith("3 nodes answer through the API server's proxy\n"), "the role is in force")
+    assert outside(nodes, "top", token=token).returncode == 1
+    assert "listing the nodes" in seen()
+    everywhere = ("--clusterrole", f"{account.name}-view-nodes", "--serviceaccount", f"{tenants}:default")
+    plane.kubectl("create", "clusterrolebinding", account.name, *everywhere)
+    wait_until(lambda: "listing the nodes" not in seen(), "the nodes are known")
+    nodes.release.kubectl("delete", "rolebinding", account.name)
+    plane.kubectl("delete", "clusterrolebinding", account.name)
+    plane.kubectl("delete", "-f", "-", input=render_personal(account))
 
 
 def test_a_daemon_that_is_stopped_is_named(nodes: Nodes) -> None:

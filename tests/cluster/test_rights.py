@@ -25,7 +25,14 @@ from watchdog.kube.claim_requests import ClaimRequests
 from watchdog.kube.client import USER_AGENT, Api
 from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer, SliceInformer
 from watchdog.kube.objects import decode_pod
-from watchdog.kube.rights import ServiceAccount, render, rights_of
+from watchdog.kube.rights import (
+    PERSONAL_ROLES,
+    PersonalRole,
+    ServiceAccount,
+    render,
+    render_personal,
+    rights_of,
+)
 
 POLICIES: Final = {
     "observe": 'mode = "observe"',
@@ -79,6 +86,24 @@ def test_an_account_may_do_nothing_more(control_plane: ControlPlane, namespace: 
     assert found - anyhow == rows(policy)
     assert found == elsewhere
     assert anyhow <= found
+
+
+@pytest.mark.parametrize("role", PERSONAL_ROLES, ids=lambda role: role.suffix)
+def test_a_person_may_do_nothing_more(control_plane: ControlPlane, namespace: str, role: PersonalRole) -> None:
+    """Bound by the printed command, a role gives what it lists, and in another namespace nothing but nodes."""
+    identity = ServiceAccount(namespace=namespace, name=f"dog-{secrets.token_hex(3)}")
+    name, manifests = f"{identity.name}-{role.suffix}", render_personal(identity)
+    (line,) = [each for each in manifests.splitlines() if f"rolebinding {name} " in each]
+    with acting(control_plane, namespace, lambda _: "", None) as person:
+        anyhow = allowed(control_plane, person, namespace)
+        control_plane.kubectl("apply", "-f", "-", input=manifests)
+        account = f"--serviceaccount={namespace}:{person.identity.name}"
+        control_plane.kubectl(*line.removeprefix("# kubectl ").removesuffix("--group=GROUP").split(), account)
+        given = {(each.target, "[]", "[]", f"[{' '.join(each.verbs)}]") for each in role.permissions}
+        wait_until(lambda: allowed(control_plane, person, namespace) - anyhow == given)
+        assert allowed(control_plane, person, "kube-system") - anyhow == (given if role.is_of_cluster else set())
+        control_plane.kubectl("delete", "-f", "-", input=manifests)
+        control_plane.kubectl("delete", "clusterrolebinding", name, "--ignore-not-found")
 
 
 def test_the_daemon_needs_each_right_and_no_other(control_plane: ControlPlane, namespace: str, pods: Pods) -> None:

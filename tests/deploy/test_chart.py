@@ -10,7 +10,7 @@ from tests.deploy.chart import pod, template
 from tools import ROOT, kustomize
 from watchdog.config.load import load_policy
 from watchdog.core.policy import Do
-from watchdog.kube.rights import ServiceAccount, render
+from watchdog.kube.rights import ServiceAccount, render, render_personal
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
@@ -41,6 +41,21 @@ def test_the_rights_follow_from_the_policy(name: str, tmp_path: Path) -> None:
     kinds = ("ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     found: dict[str, Any] = {key: each.content for key, each in kustomize.whole(POLICIES[name]).items()}
     assert {key: each for key, each in found.items() if each["kind"] in kinds} == expected
+
+
+def test_the_roles_for_people_are_made_on_request() -> None:
+    """With `rbac.people` those that `gpu-watchdog rights --for-people` prints, of this release, bound to nobody."""
+    account = ServiceAccount(namespace="gpus", name="guard")
+    expected = {each["metadata"]["name"]: each for each in yaml.safe_load_all(render_personal(account))}
+    with_people, without = (
+        {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(template(*flags))}
+        for flags in (
+            ("--set=serviceAccount.name=guard", "--set=rbac.people=true"),
+            ("--set=serviceAccount.name=guard",),
+        )
+    )
+    added = {name: each for (kind, name), each in with_people.items() if (kind, name) not in without}
+    assert {name: each["rules"] for name, each in added.items()} == {n: e["rules"] for n, e in expected.items()}
 
 
 def test_the_account_and_the_namespace_are_the_release_s() -> None:

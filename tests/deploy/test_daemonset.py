@@ -12,7 +12,7 @@ from watchdog import __version__
 from watchdog.cli.main import main
 from watchdog.config.load import load_policy
 from watchdog.kube.kinds import Piece
-from watchdog.kube.rights import render
+from watchdog.kube.rights import PERSONAL_ROLES, render
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_POLICY
 
 _BASE: Final = KUSTOMIZE / "base"
@@ -65,7 +65,8 @@ def test_the_pieces_are_what_the_command_prints() -> None:
         for text in ("\n---\n".join(files.values()), render(EVERYTHING, ACCOUNT))
     )
     assert whole.items() <= together.items()
-    assert {name for kind, name in together if kind == "ClusterRole"} == set(map(ACCOUNT.object_name, Piece))
+    people = {f"{ACCOUNT.name}-{role.suffix}" for role in PERSONAL_ROLES}
+    assert {name for kind, name in together if kind == "ClusterRole"} == people.union(map(ACCOUNT.object_name, Piece))
 
 
 def test_all_cards_are_seen_through_nvml_alone() -> None:

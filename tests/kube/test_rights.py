@@ -191,3 +191,31 @@ def test_nothing_is_printed_that_should_not_be_applied(
     ended = command(tmp_path, text, *arguments)
     assert ended[:2] == (code, "")
     assert what in ended[2]
+
+
+LOOK: Final = {
+    ("", "pods"): {"get", "list"},
+    ("", "pods/proxy"): {"get"},
+    ("", "pods/portforward"): {"create", "get"},
+    ("apps", "daemonsets"): {"list"},
+}
+
+
+def test_people_get_three_roles() -> None:
+    """Without a policy: to look, to run commands in the pods as well, to see nodes; none is bound to anybody."""
+    ended = CliRunner().invoke(main, ["rights", "--for-people", "--service-account", "dog", "--namespace", "gpu"])
+    assert ended.exit_code == 0
+    look, operate, nodes = ended.stdout.split("---\n")
+    assert objects(look).keys() == {("ClusterRole", "dog-view")}
+    assert objects(operate).keys() == {("ClusterRole", "dog-operate")}
+    assert granted(look) == LOOK
+    assert granted(operate) == LOOK | {("", "pods/exec"): {"create", "get"}}
+    assert granted(nodes) == {("", "nodes"): {"list"}}
+    assert "kubectl create clusterrolebinding dog-view-nodes" in nodes
+    assert "kubectl -n gpu create rolebinding dog-view --clusterrole=dog-view" in look
+
+
+def test_the_roles_of_people_do_not_depend_on_a_mode() -> None:
+    """`--enforce` with it is a mistake, not ignored."""
+    ended = CliRunner().invoke(main, ["rights", "--for-people", "--enforce"])
+    assert (ended.exit_code, ended.stdout) == (2, "")

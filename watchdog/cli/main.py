@@ -137,16 +137,27 @@ def _is_subdomain(name: str) -> bool:
     help="The account of the daemon.",
 )
 @click.option("--enforce", "enforcing", is_flag=True, help="Include what the policy needs with mode = enforce.")
-def rights(*, policy: Path, namespace: str, service_account: str, enforcing: bool) -> None:
+@click.option(
+    "--for-people",
+    is_flag=True,
+    help="Instead, the roles of people who look from outside the nodes, and of those who also stop and resume.",
+)
+def rights(*, policy: Path, namespace: str, service_account: str, enforcing: bool, for_people: bool) -> None:
     """Print the rights that the policy needs in the cluster, as YAML for `kubectl apply -f -`.
 
     One role per purpose, each only if the policy uses it. What RBAC can't express (only its own node, only one entry of
     the status, only evictions with a UID) is added as admission policies, for Kubernetes 1.30 and later.
     """
-    from watchdog.cli.rights import print_rights
+    from watchdog.cli.rights import print_personal_rights, print_rights
     from watchdog.kube.rights import ServiceAccount
 
-    print_rights(policy, ServiceAccount(namespace=namespace, name=service_account), enforcing=enforcing)
+    account = ServiceAccount(namespace=namespace, name=service_account)
+    if not for_people:
+        print_rights(policy, account, enforcing=enforcing)
+    elif enforcing:
+        raise click.UsageError("--for-people prints the same for every policy: leave out --enforce")
+    else:
+        print_personal_rights(account)
 
 
 @main.command(short_help="Remove what [capacity] advertised on the node.")

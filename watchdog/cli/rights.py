@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from watchdog.cli.check import load_or_exit, source_name
-from watchdog.kube.rights import ServiceAccount, render, rights_of
+from watchdog.kube.rights import ServiceAccount, render, render_personal, rights_of
 
 
 def print_rights(path: Path, account: ServiceAccount, *, enforcing: bool) -> None:
@@ -20,3 +20,9 @@ def print_rights(path: Path, account: ServiceAccount, *, enforcing: bool) -> Non
         missing = ", ".join(f"{' and '.join(right.verbs)} {right.target}" for right in more)
         observing = f'{source_name(path)} observes; with mode = "enforce" it also needs {missing}'
         click.echo(f"{observing}: --enforce prints that", err=True)
+
+
+def print_personal_rights(account: ServiceAccount) -> None:
+    """Print the roles for people as YAML."""
+    click.echo("# What people need from outside the nodes, to be bound by an administrator: docs/rights.md")
+    click.echo(render_personal(account), nl=False)

@@ -20,12 +20,12 @@ _CONTAINER: Final = "watchdog"
 _PORT: Final = 9837
 ANSWER_S: Final = 5.0
 _LIST_RIGHT: Final = (
-    "an administrator gives you `list` on pods; if you have that in the watchdog's namespace alone, name it with "
-    "--namespace"
+    "an administrator gives you `list` on pods (`gpu-watchdog rights --for-people`); if you have it in the watchdog's "
+    "namespace alone, name that with --namespace"
 )
 _NODES_RIGHT: Final = (
-    "nodes without a pod of the watchdog are not shown, nor which nodes are not ready: for that an administrator gives "
-    "you `list` on nodes, and on daemonsets in the watchdog's namespace"
+    "nodes without a pod of the watchdog are not shown, nor which nodes are not ready: for that an administrator binds "
+    "you the roles of `gpu-watchdog rights --for-people`"
 )
 _JSON: Final = "application/json"
 # What `kubectl get` asks for: each node's state in a word, without its images and conditions.

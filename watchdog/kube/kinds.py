@@ -37,14 +37,9 @@ class Piece(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
-    """Verbs on one kind of object, in all namespaces and of all names.
+class Permission:
+    """Verbs on one kind of object, of all names: a rule of a role."""
 
-    RBAC can name objects, but not "those of my node": a DaemonSet has one role for all nodes.
-    """
-
-    # The role that it is in.
-    piece: Piece
     # In the plural, as in requests: `pods`.
     resource: str
     verbs: tuple[str, ...]
@@ -59,6 +54,17 @@ class Right:
     def target(self) -> str:
         """The resource as RBAC writes it: `pods/eviction`."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right(Permission):
+    """What the daemon may do, in all namespaces.
+
+    RBAC can name objects, but not "those of my node": a DaemonSet has one role for all nodes.
+    """
+
+    # The role that it is in.
+    piece: Piece
 
 
 def _to_watch(piece: Piece, resource: str, why: str, group: str = "") -> Right:

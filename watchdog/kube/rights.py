@@ -9,7 +9,7 @@ from string import Template
 from typing import Final, assert_never
 
 from watchdog.core.policy import Do, Policy
-from watchdog.kube.kinds import WATCHED_KINDS, Piece, Right
+from watchdog.kube.kinds import WATCHED_KINDS, Permission, Piece, Right
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_SERVICE_ACCOUNT
 
 
@@ -315,14 +315,7 @@ def markers_of(policy: Policy) -> Mapping[Piece, Sequence[str]]:
 
 def render_role(piece: Piece, rights: Iterable[Right], account: ServiceAccount, markers: Sequence[str] = ()) -> str:
     """The rights of one piece, with its markers: a ClusterRole and its binding to the account, as YAML documents."""
-    rules = "".join(
-        f"  # {right.why}\n"
-        f'  - apiGroups: ["{right.group}"]\n'
-        f'    resources: ["{right.target}"]\n'
-        f"    verbs: [{', '.join(right.verbs)}]\n"
-        for right in rights
-        if right.piece is piece
-    )
+    rules = _rules(right for right in rights if right.piece is piece)
     if markers:
         rules += _MARKER_RULE.substitute(group=_MARKERS, markers=", ".join(f'"{marker}"' for marker in markers))
     name = account.object_name(piece)
@@ -340,6 +333,102 @@ subjects:
     namespace: "{account.namespace}"
     name: "{account.name}"
 """
+
+
+# A stream over a WebSocket begins with a GET: Kubernetes 1.35 and later allow it by `create`, earlier ones by `get`
+# (AuthorizePodWebsocketUpgradeCreatePermission in k8s.io/kubernetes/pkg/features).
+_STREAM: Final = ("create", "get")
+_LOOK: Final = (
+    Permission(
+        resource="pods",
+        verbs=("get", "list"),
+        why="finding the watchdog's pods; `kubectl port-forward` and `kubectl exec` read theirs first",
+    ),
+    Permission(
+        resource="pods",
+        subresource="proxy",
+        verbs=("get",),
+        why="asking them through the API server, for what every reader of the status page sees",
+    ),
+    Permission(
+        resource="pods",
+        subresource="portforward",
+        verbs=_STREAM,
+        why="asking them where the API server does not reach their port",
+    ),
+    Permission(
+        group="apps", resource="daemonsets", verbs=("list",), why="finding the nodes that should have one and have none"
+    ),
+)
+_NODES: Final = Permission(
+    resource="nodes", verbs=("list",), why="which nodes are not ready, and which have no pod of the watchdog"
+)
+_COMMANDS: Final = Permission(
+    resource="pods",
+    subresource="exec",
+    verbs=_STREAM,
+    why="`stop` and `resume`: any command in the pod, so all that the watchdog may do on the node",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonalRole:
+    """A role for people, which an administrator binds in the watchdog's namespace."""
+
+    # What the name of its object ends with.
+    suffix: str
+    permissions: tuple[Permission, ...]
+    # What it allows, as the object of a sentence.
+    what: str
+    # Whether what it is about is in no namespace.
+    is_of_cluster: bool = False
+
+
+PERSONAL_ROLES: Final = (
+    PersonalRole(suffix="view", permissions=_LOOK, what="look at the watchdog from outside its nodes"),
+    PersonalRole(
+        suffix="operate",
+        permissions=(*_LOOK, _COMMANDS),
+        what="look at the watchdog from outside its nodes, and stop and resume enforcement",
+    ),
+    PersonalRole(
+        suffix="view-nodes",
+        permissions=(_NODES,),
+        what="also see the nodes that have no watchdog",
+        is_of_cluster=True,
+    ),
+)
+
+
+def render_personal(account: ServiceAccount) -> str:
+    """The roles for people who use the watchdog of this account, as YAML documents; nobody has them until bound."""
+    return "---\n".join(_personal(role, account) for role in PERSONAL_ROLES)
+
+
+def _personal(role: PersonalRole, account: ServiceAccount) -> str:
+    name = f"{account.name}-{role.suffix}"
+    how = f"""\
+# Bind it in the watchdog's namespace alone; in all namespaces it would cover every pod of the cluster:
+# kubectl -n {account.namespace} create rolebinding {name} --clusterrole={name} --group=GROUP"""
+    if role.is_of_cluster:
+        how = f"""\
+# Nodes are in no namespace:
+# kubectl create clusterrolebinding {name} --clusterrole={name} --group=GROUP"""
+    return f"""\
+# For people who {role.what}.
+{how}
+{_head("ClusterRole", name)}rules:
+{_rules(role.permissions)}"""
+
+
+def _rules(permissions: Iterable[Permission]) -> str:
+    return "".join(
+        f"  # {each.why}\n"
+        f'  - apiGroups: ["{each.group}"]\n'
+        f'    resources: ["{each.target}"]\n'
+        f"    verbs: [{', '.join(each.verbs)}]\n"
+        for each in permissions
+    )
 
 
 def render_admission(policy: Policy, account: ServiceAccount) -> tuple[str, ...]:

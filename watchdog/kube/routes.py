@@ -13,7 +13,9 @@ from watchdog.kube.daemons import DaemonError, DaemonPod, request
 from watchdog.kube.streams import ask_by_port_forward
 
 Via = Literal["proxy", "port-forward"]
-_PROXY_RIGHT: Final = "an administrator gives you `get` on pods/proxy in the watchdog's namespace"
+_PROXY_RIGHT: Final = (
+    "an administrator gives you `get` on pods/proxy in the watchdog's namespace (`gpu-watchdog rights --for-people`)"
+)
 _UNREACHABLE: Final = "let the API server reach port {port} of the watchdog's pods (NetworkPolicy, firewall)"
 # After so many daemons that the proxy did not lead to, and none that it did, the others are not tried through it.
 _ENOUGH: Final = 3
