@@ -207,7 +207,7 @@ def test_its_processes() -> None:
     assert shown[at + 1].split() == ["101", "python3", "main", "0", "9.4Gi"]
     (one,) = status().accounts
     many = replace(one, processes=one.processes * 30)
-    assert re.search(r"^and 1[12]\d more$", text(frame(replace(status(), accounts=(many,)), 120, 40)), re.MULTILINE)
+    assert re.search(r"^and 9\d more$", text(frame(replace(status(), accounts=(many,)), 120, 40)), re.MULTILINE)
 
 
 def test_what_was_done() -> None:
@@ -231,12 +231,62 @@ def test_problems_are_shown_as_far_as_there_is_room() -> None:
     """The first problem is always shown, with a mark where it is cut, and the number of further ones."""
     gaps = (GapStatus(what="second", why="why"), GapStatus(what="third", why="because"))
     some = status(quiet(), maintenance="a new driver and " + "words and more words " * 20)
-    lines = drawn(frame(replace(some, gaps=gaps), 80, 24))
+    crowded = replace(some, gaps=gaps, accounts=full().accounts)
+    lines = drawn(frame(crowded, 80, 24))
     assert lines[2].startswith("! The GPUs of this node are under maintenance (a new")
     assert lines[3].endswith(("...", "~"))
     assert lines[4] == "! 2 more problems: see `gpu-watchdog top --once`"
     assert "! Unknown: second: why" in text(frame(replace(some, gaps=gaps), 300, 40))
     assert "more problem" not in text(frame(replace(some, maintenance=None, gaps=gaps), 80, 24))
+
+
+def busy(pods: int, processes: int = 3) -> Status:
+    """A node with few pods, and more problems, recent actions and processes than a usual terminal has room for."""
+    done = {"do": "kill", "result": "done", "namespace": "ns", "used": Gi, "allowed": Gi, "rule": "notebooks"}
+    recent = [{**done, "at": f"2027-01-15T07:{59 - n}:00Z", "pod": f"gone-{n}"} for n in range(20)]
+    uses = [
+        tuple(
+            ProcessStatus(pid=100 * n + k, gpu="GPU-0", used=k * Gi, container="main", name="python3")
+            for k in range(processes)
+        )
+        for n in range(pods)
+    ]
+    accounts = tuple(account(f"pod-{n}", processes=each) for n, each in enumerate(uses))
+    gaps = tuple(GapStatus(what=f"thing {n}", why=f"because {n}") for n in range(9))
+    return replace(status(quiet(), recent=recent), accounts=accounts, unattributed=(), gaps=gaps)
+
+
+def test_a_tall_terminal_hides_nothing() -> None:
+    """Lines that few pods leave have all problems, all recent actions, and the processes of all pods."""
+    shown = text(frame(busy(4), 120, 80))
+    assert all(f"thing {number}: because {number}" in shown for number in range(9))
+    assert all(f"ns/gone-{number} " in shown for number in range(20))
+    assert "Processes: 12" in shown
+    assert re.search(r"^POD +PID +NAME +CONTAINER +GPU +USED$", shown, re.MULTILINE)
+    rows = re.findall(r"^ns/pod-(\d) +\d+ python3 main +0 +(\S+)$", shown, re.MULTILINE)
+    assert [used for _, used in rows] == ["2Gi"] * 4 + ["1Gi"] * 4 + ["0"] * 4
+    assert " more" not in shown
+
+
+@pytest.mark.parametrize("width", [60, 100, 160])
+@pytest.mark.parametrize("height", [16, 24, 31, 32, 40, 60, 90])
+def test_free_lines_take_nothing_away(width: int, height: int) -> None:
+    """What is shown beside many pods is shown beside few, and each of those; no line is free while one is hidden."""
+    few = busy(5, 12)
+    many = replace(few, accounts=(*few.accounts, *(account(f"z{number}", used=0) for number in range(90))))
+    usual, filled = (drawn(frame(each, width, height)) for each in (many, few))
+    counted = re.compile(r"and \d+ more|! \d+ more problem|GPU|Pods:|  POD|\d GPUs:|[ >] ns/")
+    assert {line for line in usual if not counted.match(line)} <= set(filled)
+    pods = [line for line in filled if re.match("[ >] ns/pod", line)]
+    assert (len(filled), len(pods)) == (height, min(5, len([line for line in usual if re.match("[ >] ns/", line)])))
+    if any(re.match(r"and \d+ more|! \d+ more", line) for line in filled):
+        assert filled[-2]
+
+
+def test_no_table_of_processes_that_the_selected_pod_has_already() -> None:
+    """With one pod on the node its processes are listed once."""
+    assert "Processes: " not in text(frame(busy(1), 120, 80))
+    assert "Processes: 6" in text(frame(busy(2), 120, 80))
 
 
 def test_nothing_to_show() -> None:

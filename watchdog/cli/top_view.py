@@ -90,6 +90,7 @@ _PROCESSES: Final = (
     Column(title="GPU", right=True),
     Column(title="USED", right=True),
 )
+_ALL_PROCESSES: Final = (Column(title="POD", least=24, is_name=True), *_PROCESSES)
 _ACTIONS: Final = (
     Column(title="TIME"),
     Column(title="ACTION"),
@@ -303,6 +304,25 @@ def _selected_lines(row: TopRow, frame: ScreenFrame, room: int) -> list[Text]:
     return lines[:room]
 
 
+def _process_lines(frame: ScreenFrame, room: int) -> list[Text]:
+    """The processes of all accounts, the largest first, unless the selected one has them all."""
+    using = [row for row in frame.rows if row.account.processes]
+    if room < _TITLED - 1 or not using or using == [frame.rows[frame.selection.place]]:
+        return []
+    uses = sorted(((use, row) for row in using for use in row.account.processes), key=lambda each: -(each[0].used or 0))
+    labels = labels_of(using[0].status)
+    shown = len(uses) if len(uses) <= room - 2 else room - 3
+    cells = [
+        (row.name if row.is_unattributed else row.account.title, *_process(use, labels.get(use.gpu)))
+        for use, row in uses
+    ]
+    lines = [
+        text(f"Processes: {len(uses)}", TITLE),
+        *table(_ALL_PROCESSES, cells, frame.width, gap=1, shown=range(shown)),
+    ]
+    return lines if shown == len(uses) else [*lines, text(f"and {len(uses) - shown} more", DIM)]
+
+
 def _process(use: ProcessStatus, label: str | None) -> tuple[Cell, ...]:
     return str(use.pid), use.name or "-", use.container or "-", label or use.gpu or "unknown", byte_cell(use.used)
 
@@ -369,21 +389,69 @@ def _lines(frame: ScreenFrame) -> list[Text]:
         return _help_lines(frame.width)
     if status is None:
         return [*_problem_lines(frame, height - 1), _foot(frame)]
-    rows, gap = frame.rows, [text("")] if height >= _TALL else []
-    top = [*_head(status, frame), *_problem_lines(frame, 1 if height < _SHORT else 3 if height < _TALL else 5)]
-    gpus = gpu_lines(status, frame, max(height // 5, 2))
-    place, below = frame.selection.place, max(height // 5, 4) if height >= _SHORT else 0
-    panel = _selected_lines(rows[place], frame, below) if place < len(rows) and below else []
-    actions = _action_lines(status, frame, max(height // 7, 3)) if height >= _SHORT else []
-    lower = [*(gap + panel if panel else []), *(gap + actions if actions else [])]
-    above = [*top, *gap, *gpus, *gap]
+    rooms, pods = _rooms(height), max(len(frame.rows) + 2, 2)
+    above, lower = _sections(status, frame, rooms)
     room = height - len(above) - len(lower) - 1
     if room < 4:  # the table matters most
-        lower, above = [], [*top[:2], *gpus[: max(height - 8, 0)]]
+        above, lower = [*_head(status, frame), *gpu_lines(status, frame, rooms.gpus)[: max(height - 8, 0)]], []
         room = height - len(above) - 1
-    # The keys stay on the last line, with blank lines above them if there are few rows.
-    empty = max(room - max(len(rows) + 2, 2), 0)
-    return [*above, *account_lines(frame, room), *lower, *(text("") for _ in range(empty)), _foot(frame)]
+    elif room > pods:
+        above, lower = _filled(status, frame, rooms, room - pods)
+        room = height - len(above) - len(lower) - 1
+    # The keys stay on the last line, with blank lines above them if there is nothing more to show.
+    return [*above, *account_lines(frame, room), *lower, *(text("") for _ in range(max(room - pods, 0))), _foot(frame)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rooms:
+    """The lines that each section besides the pods may have."""
+
+    problems: int
+    gpus: int
+    selected: int
+    actions: int
+    processes: int = 0
+
+
+def _rooms(height: int) -> _Rooms:
+    """What the sections have however many pods there are."""
+    return _Rooms(
+        problems=1 if height < _SHORT else 3 if height < _TALL else 5,
+        gpus=max(height // 5, 2),
+        selected=max(height // 5, 4) if height >= _SHORT else 0,
+        actions=max(height // 7, 3) if height >= _SHORT else 0,
+    )
+
+
+def _sections(status: Status, frame: ScreenFrame, rooms: _Rooms) -> tuple[list[Text], list[Text]]:
+    """The sections above the pods and those below."""
+    gap = [text("")] if frame.height >= _TALL else []
+    top = [*_head(status, frame), *_problem_lines(frame, rooms.problems)]
+    below = (
+        _panel_lines(frame, rooms.selected),
+        _action_lines(status, frame, rooms.actions),
+        _process_lines(frame, rooms.processes - len(gap)),
+    )
+    above = [*top, *gap, *gpu_lines(status, frame, rooms.gpus), *gap]
+    return above, [line for section in below if section for line in (*gap, *section)]
+
+
+def _filled(status: Status, frame: ScreenFrame, rooms: _Rooms, spare: int) -> tuple[list[Text], list[Text]]:
+    """The sections, in the lines that the pods leave too: each shows what it has no room for otherwise."""
+    above, lower = _sections(status, frame, rooms)
+    whole = len(above) + len(lower) + spare
+    for name in ("problems", "actions", "gpus", "selected", "processes"):
+        left = whole - len(above) - len(lower)
+        if left > 0:
+            rooms = replace(rooms, **{name: getattr(rooms, name) + left})
+            above, lower = _sections(status, frame, rooms)
+    return above, lower
+
+
+def _panel_lines(frame: ScreenFrame, room: int) -> list[Text]:
+    """The selected account."""
+    place = frame.selection.place
+    return _selected_lines(frame.rows[place], frame, room) if place < len(frame.rows) and room > 0 else []
 
 
 def _head(status: Status, frame: ScreenFrame) -> list[Text]:
