@@ -14,7 +14,7 @@ from watchdog.journal.playback import RecordedCycle, RecordKind
 from watchdog.report.text import span
 
 _SHORT_S: Final = 0.5  # work that takes less has no bar
-_FRAME_S: Final = 0.2
+_FRAME_S: Final = 0.5
 
 
 class PastBar:
