@@ -63,7 +63,7 @@ class ClaimNode:
         self.claims = claims
         self._new_account = new_account
         self.pods = pods
-        self.steps = (KILL_AT_ONCE,)
+        self.steps: tuple[str, ...] = (KILL_AT_ONCE,)
         world.stub = replace(world.stub, gpus=(*world.stub.gpus, StubGpu(uuid=OTHER, total=40 * GIB)))
         world.write(pods=False)
 

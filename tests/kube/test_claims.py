@@ -17,7 +17,7 @@ from watchdog.core.remembered import DeclarationMemory
 from watchdog.kube.claims import ClaimReader, missing_claims
 from watchdog.kube.files import parse_claims, parse_slices
 from watchdog.kube.objects import parse_pods
-from watchdog.report.advice import advice
+from watchdog.report.advice import advice, open_share
 
 CARD: Final = 80 * Gi
 SLICES: Final = (
@@ -375,6 +375,56 @@ def test_the_owner_is_told_what_to_ask_for() -> None:
         used = 5 * Gi if "consumedCapacity" in given else 81 * Gi
         (found,) = accounts(read(listed(raw), listed(claim("c", given))), {("a/main", 0): used})
         assert advice(found, parse_policy(RULE)) == expected
+
+
+@pytest.mark.parametrize("used", [3 * Gi, 37 * Gi + 5])
+@pytest.mark.parametrize("default", ["0", "2Gi"])
+def test_the_owner_of_a_share_without_an_amount_is_told_what_to_add(default: str, used: int) -> None:
+    """Points 4 and 42: the default applies to it, and its owner learns why, and what to ask for; that is enough."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    policy = RULE.replace('"0"', '"256Mi"').replace('"0%"', '"2%"').replace("match", f'default = "{default}"\nmatch')
+    (found,) = accounts(read(listed(raw), listed(claim("c", result(memory="0")))), {("a/main", 0): used}, policy)
+    assert (found.verdict.value, found.declared_by, found.open_share) == ("over", "default", "claim c/gpu")
+    assert open_share(found) == (
+        "claim c/gpu gives it a share of a card, but no amount of memory: to have one, make the pod again with a "
+        "ResourceClaim like c whose request gpu has capacity.requests.memory"
+    )
+    text = advice(found, parse_policy(policy))
+    assert text.startswith(f"use {'no' if default == '0' else 'less'} GPU memory or make the pod again with a Resource")
+    asked = text.rpartition(" has capacity.requests.memory of at least ")[2]
+    (after,) = accounts(read(listed(raw), listed(claim("c", result(memory=asked)))), {("a/main", 0): used}, policy)
+    assert (after.verdict.value, after.open_share) == ("within", "")
+
+
+OPEN: Final[dict[str, tuple[tuple[dict[str, Any], ...], str, str]]] = {
+    "nothing limits it": ((result(memory="0"),), "", "make the pod again"),
+    "its driver offers no amounts": ((result(shared=True),), "", "no amount of memory"),
+    "one of two requests": ((result(memory="4Gi", request="a"), result(memory="0", request="b")), "", "claim c/b"),
+    "a share by number that does not count": ((SHARE,), "", "make the pod again"),
+    "a share by number that counts": ((SHARE,), COUNTED, ""),
+    "a share with an amount": ((result(memory="4Gi"),), "", ""),
+    "a network card": ((result("port-0", "0", driver="nic.example.com"),), "", ""),
+}
+
+
+@pytest.mark.parametrize(("given", "more", "says"), OPEN.values(), ids=OPEN)
+def test_what_is_said_of_a_share_without_an_amount(given: tuple[dict[str, Any], ...], more: str, says: str) -> None:
+    """Point 42: it is said only where no amount counts, and what to add only where the driver takes amounts."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    slices = (*SHARES, *SLICES[1:]) if SHARE in given else SLICES
+    pods = read(listed(raw), listed(claim("c", *given)), listed(*slices))
+    texts = {open_share(each) for each in accounts(pods, {("a/main", 0): Gi}, RULE + more)}
+    assert all(says in text and bool(text) is bool(says) for text in texts)
+    assert all("make the pod again" not in text for text in texts) is (says == "no amount of memory" or not says)
+
+
+def test_an_annotation_gives_the_amount_that_a_claim_leaves_open() -> None:
+    """Point 42: then nothing is missing, and nothing is said."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    raw["metadata"]["annotations"] = {"vram": "4Gi"}
+    own = RULE.replace("[[rule]]", '[[declaration]]\nannotation = "vram"\nunit = "1"\n[[rule]]')
+    (found,) = accounts(read(listed(raw), listed(claim("c", result(memory="0")))), {("a/main", 0): Gi}, own)
+    assert (found.declared, found.open_share) == (4 * Gi, "")
 
 
 def test_the_owner_of_a_template_is_told_its_name() -> None:
