@@ -84,6 +84,15 @@ COUNTED: Final = "[claims]\ncount_shares = true\n"
 SHARE: Final = result(consumedCapacity={"memory": "0", "shares": "1"}, shared=True)
 SHARES: Final = (resource_slice({**device(), "capacity": {"memory": {"value": "81559Mi"}, "shares": {"value": "4"}}}),)
 DYNAMIC: Final = device("mig-0", None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")
+AT_4: Final = "gpu-0-mig-1g5gb-19-4"
+
+
+def _mig(number: int, placement: tuple[int, int] | None, **more: Any) -> Gpu:
+    """An instance of GPU-0 at this place."""
+    made: dict[str, Any] = {"total": 5 * Gi, "parent": "GPU-0", "profile": "1g.5gb", **more}
+    return gpu(uuid=f"MIG-{number}", placement=placement, **made)
+
+
 CASES: Final[dict[str, Case]] = {
     "a whole card": Case(given=(result(),), declared={"GPU-0": CARD}),
     "a share of a card": Case(given=(result(memory="8Gi"),), declared={"GPU-0": 8 * Gi}),
@@ -163,6 +172,54 @@ CASES: Final[dict[str, Case]] = {
         declared=None,
         verdict="unknown",
     ),
+    "a MIG instance of which a second one is elsewhere": Case(
+        given=(result(AT_4),),
+        slices=(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")),),
+        gpus=(_mig(3, (19, 3)), _mig(4, (19, 4)), gpu(1)),
+        declared={"MIG-4": 5 * Gi},
+    ),
+    "a MIG instance whose profile NVML calls otherwise": Case(
+        given=(result(AT_4),),
+        slices=(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")),),
+        gpus=(_mig(3, (14, 4), profile="1g.5gb"), _mig(4, (19, 4), profile="1g.6gb"), gpu(1)),
+        declared={"MIG-4": 5 * Gi},
+    ),
+    "a MIG instance that only others like it are left of": Case(
+        given=(result(AT_4),),
+        slices=(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")),),
+        gpus=(_mig(3, (19, 3)), gpu(1)),
+        declared=None,
+        verdict="unknown",
+    ),
+    "a MIG instance, where one at an unknown place is left": Case(
+        given=(result(AT_4),),
+        slices=(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")),),
+        gpus=(_mig(3, (19, 3)), _mig(4, None), gpu(1)),
+        declared={"MIG-4": 5 * Gi},
+    ),
+    "one of two MIG instances at unknown places, of one size": Case(
+        given=(result(AT_4),),
+        slices=(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")),),
+        gpus=(_mig(3, None), _mig(4, None), gpu(1)),
+        declared={"": 5 * Gi},
+    ),
+    "one of two MIG instances at unknown places, of two sizes": Case(
+        given=(result(AT_4),),
+        slices=(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")),),
+        gpus=(_mig(3, None, total=4 * Gi), _mig(4, None), gpu(1)),
+        declared=None,
+        verdict="unknown",
+    ),
+    "a MIG instance of a driver whose names say nothing of places": Case(
+        given=(result(AT_4, driver="mig.example.com"),),
+        slices=(
+            resource_slice(
+                device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb"), driver="mig.example.com"
+            ),
+        ),
+        gpus=(_mig(3, (19, 3)), gpu(1)),
+        declared={"MIG-3": 5 * Gi},
+    ),
     "a share of a card that is gone from the slices": Case(given=(result("gpu-7", "8Gi"),), declared={"": 8 * Gi}),
     "a whole card that is gone from the slices": Case(given=(result("gpu-7"),), declared=None, verdict="unknown"),
     "a card that NVML does not list": Case(
@@ -205,6 +262,27 @@ def test_each_card_is_compared_with_its_own_amount() -> None:
         "GPU-2": (0, "over"),
     }
     assert {each.declared_by for each in found} == {"claim c/gpu"}
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        (((19, 3), (19, 4)), {"MIG-3": (0, "over"), "MIG-4": (5 * Gi, "within")}),
+        ((None, None), {"MIG-3": (5 * Gi, "within")}),
+    ],
+    ids=["known", "unknown"],
+)
+def test_use_of_another_instance_of_the_profile_is_seen_where_places_are(
+    places: tuple[Any, Any], expected: dict[str, tuple[int, str]]
+) -> None:
+    """Point 42: nothing is declared on an instance that a claim does not name; where that is unknown nobody is over."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    slices = listed(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")))
+    pods = read(listed(raw), listed(claim("c", result(AT_4))), slices)
+    seen = snapshot([replace(use(10, Gi), gpu="MIG-3")], [process(10)], (_mig(3, places[0]), _mig(4, places[1])))
+    found = assessed(seen, pods, parse_policy(RULE))
+    assert {each.account.gpu: (each.declared, each.verdict.value) for each in found} == expected
+    assert all(set(each.declared_by_gpu) <= {each.account.gpu} for each in found)
 
 
 def test_two_containers_on_one_device_have_one_amount() -> None:

@@ -101,9 +101,9 @@ def leaves_open(declaration: PodDeclaration, names: Iterable[str]) -> bool:
 
 
 def claimed_gpus(declaration: PodDeclaration, container: str | None) -> frozenset[str]:
-    """The GPUs on which a container (None: the pod) holds anything by claims."""
+    """The GPUs on which a container (None: the pod) is known to hold anything by claims."""
     claimed = declaration.claimed if container is None else _claimed_of([container], declaration)
-    return frozenset(part.gpus[0] for each in claimed.values() for part in each.parts if part.gpus)
+    return frozenset(part.gpu for each in claimed.values() for part in each.parts if part.gpu is not None)
 
 
 def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], account: Account, policy: Policy) -> Budget:
@@ -315,7 +315,7 @@ def _granted_by_claims(claimed: Mapping[str, Claimed], beside: _Beside, account:
         requests_by_container=_added(each_has, other.requests_by_container),
         requested=None if other.requested is None else min(declared + other.requested, LARGEST),
         allowed_by_request=None if other.requested is None else min(allowed + _by_request(other), LARGEST),
-        declared_by_gpu=by_gpu(parts),
+        declared_by_gpu=by_gpu(parts, account.gpu),
         parts=parts,
         open_share=open_share,
     )

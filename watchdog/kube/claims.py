@@ -7,6 +7,7 @@ not shared it is only a filter (k8s.io/api/resource/v1). So only the allocation 
 import json
 import math
 import operator
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -15,13 +16,17 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from watchdog.core.errors import Problem
-from watchdog.core.model import Claim, ClaimedDevice, Gap, GapReason, Pod
+from watchdog.core.model import Claim, ClaimedDevice, Gap, GapReason, MigPlacement, Pod
 from watchdog.core.units import LARGEST, brief, parse_number
 from watchdog.kube.wire import Item, decode_json
 
 _MOST_DEVICES: Final = 32  # of one claim, as the API server limits it (AllocationResultsMaxSize in k8s.io/api/resource)
 _MEMORY: Final = "memory"
 _VERSION: Final = "resource.k8s.io/v1"  # earlier ones have the values of a device elsewhere
+# gpu-0-mig-1g10gb-19-4: the card, the profile, its ID, and where the instance begins (MigSpecTuple.ToCanonicalName in
+# sigs.k8s.io/dra-driver-nvidia-gpu). A device that is made when its pod starts has no other identity.
+_NVIDIA: Final = "gpu.nvidia.com"
+_MIG_NAME: Final = re.compile(r"gpu-\d+-mig-.+-(\d{1,9})-(\d{1,9})", re.ASCII)
 _SHARES: Final = "shares"  # of NVIDIA's driver where the policy of its class has a number of them
 
 
@@ -101,6 +106,7 @@ class SliceDevice:
     uuid: str | None = None
     parent: str | None = None
     profile: str | None = None
+    placement: MigPlacement | None = None
     size: int | None = None
     shares: int | None = None
 
@@ -245,6 +251,7 @@ def decode_slice(item: Item) -> PublishedDevices:
             uuid=_text(each, spec.driver, "uuid"),
             parent=_text(each, spec.driver, "parentUUID"),
             profile=_text(each, spec.driver, "profile"),
+            placement=_placement(spec.driver, each.name),
             size=_amount(each, spec.driver, _MEMORY),
             shares=_amount(each, spec.driver, _SHARES),
         )
@@ -265,6 +272,11 @@ def newest_devices(slices: Iterable[PublishedDevices]) -> Devices:
         elif each.generation == before:
             newest[each.pool] = before, {**known, **each.devices}
     return {key: device for _, devices in newest.values() for key, device in devices.items()}
+
+
+def _placement(driver: str, name: str) -> MigPlacement | None:
+    found = _MIG_NAME.fullmatch(name) if driver == _NVIDIA else None
+    return (int(found[1]), int(found[2])) if found is not None else None
 
 
 def _text(device: _RawDevice, driver: str, name: str) -> str | None:
@@ -472,6 +484,7 @@ def _listed(
         uuid=published.uuid,
         parent=published.parent,
         profile=published.profile,
+        placement=published.placement,
         size=published.size,
         shares_in_all=published.shares,
         is_listed=True,
