@@ -64,6 +64,7 @@ class ClaimNode:
         self._new_account = new_account
         self.pods = pods
         self.steps: tuple[str, ...] = (KILL_AT_ONCE,)
+        self.default = ""
         world.stub = replace(world.stub, gpus=(*world.stub.gpus, StubGpu(uuid=OTHER, total=40 * GIB)))
         world.write(pods=False)
 
@@ -92,7 +93,7 @@ class ClaimNode:
 
     def policy(self) -> Path:
         """Write the policy."""
-        return write_policy(self.world.root, *self.steps, keys='schemes = ["dra"]\n')
+        return write_policy(self.world.root, *self.steps, keys='schemes = ["dra"]\n', default=self.default)
 
     @contextmanager
     def running(self, kubeconfig: Path) -> Iterator[Daemon]:
@@ -243,6 +244,34 @@ def test_nothing_of_other_nodes_is_read(here: ClaimNode) -> None:
     lists = [each for each in asked if each.resource in {"resourceslices", "pods"} and each.verb in {"list", "watch"}]
     assert {each.resource for each in lists} == {"resourceslices", "pods"}
     assert all("fieldSelector=spec.nodeName%3Dn1" in each.uri for each in lists)
+
+
+@EITHER
+def test_a_device_on_the_network_frees_no_pod(here: ClaimNode) -> None:
+    """Point 43: who may create claims could choose one; the default applies, and slices of no node are read for it."""
+    here.default = "1Gi"
+    here.claims.attach("disks.example.com")
+    here.claims.claim("disk", of="disks.example.com")
+    here.claims.claim("card", "4Gi")
+    here.pod("other", "card", used=GIB)
+    account = here.account()
+
+    def selectors() -> set[str]:
+        asked = here.plane.requests(user=account.identity.user)
+        return {each.uri.partition("fieldSelector=")[2].partition("&")[0] for each in asked if "slices" in each.uri}
+
+    with here.running(account.kubeconfig) as running:
+        running.wait(lambda d: any(each["declared"] for each in d.status()["accounts"]))
+        assert selectors() == {"spec.nodeName%3Dn1"}
+        _, tenant = here.pod("a", "disk", used=5 * GIB)
+        running.wait(lambda _: not tenant.is_alive)
+        assert selectors() == {"spec.nodeName%3Dn1", "spec.nodeName%3D"}
+        assert not [gap for gap in running.status()["gaps"] if gap["reason"] == "claims"]
+    options = ("--policy", here.policy(), "--kubeconfig", account.kubeconfig, "--node", "n1", "--json")
+    ended = gpu_watchdog("scan", *options, stub=here.world.stub_file)
+    assert ended.returncode == 0, ended.stderr
+    assert '"limit_unknown": null' in ended.stdout
+    assert '"limit_unknown": "' not in ended.stdout
 
 
 @WITH_SHARES

@@ -14,7 +14,7 @@ from watchdog.core.assessment import Assessment
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Gpu, Pod
 from watchdog.core.remembered import DeclarationMemory
-from watchdog.kube.claims import ClaimReader, missing_claims
+from watchdog.kube.claims import NOT_READ, ClaimReader, missing_claims
 from watchdog.kube.files import parse_claims, parse_slices
 from watchdog.kube.objects import parse_pods
 from watchdog.report.advice import advice, open_share
@@ -359,6 +359,67 @@ def test_a_device_of_an_unknown_driver_is_not_taken_for_a_card() -> None:
     assert (found.verdict.value, found.declared) == ("unknown", None)
 
 
+DISK: Final = result("disk-0", "1Gi", driver="disks.example.com", pool="san")
+DISKS: Final = resource_slice(device("disk-0", None), driver="disks.example.com", network="san")
+FAR: Final = result("gpu-far", pool="fabric")
+REMOTE: Final[dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], int | None, bool]]] = {
+    "a device of no node": (DISK, (DISKS, *SLICES), 2 * Gi, True),
+    "a device of no node, where no driver publishes any of this node": (DISK, (DISKS,), 2 * Gi, True),
+    "a device whose slice has not been read": (DISK, SLICES, None, True),
+    "a card while the slices of its driver are missing": (result(), (DISKS,), None, True),
+    "a card while its driver publishes only those of no node": (
+        result(),
+        (resource_slice(device("gpu-far", None), network="fabric"),),
+        None,
+        True,
+    ),
+    "a device of no node, by the driver of the cards": (
+        FAR,
+        (resource_slice(device("gpu-far", None), network="fabric"), *SLICES),
+        2 * Gi,
+        True,
+    ),
+    "a card of this node that is published for no node": (
+        FAR,
+        (resource_slice(device("gpu-far", "GPU-0"), network="fabric"),),
+        CARD,
+        True,
+    ),
+    "a network card of this node": (result("port-9", driver="nic.example.com"), SLICES, 2 * Gi, False),
+    "a card of this node": (result(), SLICES, CARD, False),
+}
+
+
+@pytest.mark.parametrize(("given", "slices", "declared", "is_stranger"), REMOTE.values(), ids=REMOTE)
+def test_a_device_that_several_nodes_can_reach_frees_no_pod(
+    given: dict[str, Any], slices: tuple[dict[str, Any], ...], declared: int | None, is_stranger: bool
+) -> None:
+    """Point 43: what certainly is no card of this node gives nothing; that its slice is missing proves nothing."""
+    raw = with_claims(raw_pod(), {"any": "c"}, {"main": ["any"]})
+    reader = ClaimReader()
+    pods = read(listed(raw), listed(claim("c", given)), listed(*slices), reader)
+    (found,) = accounts(pods, {("a/main", 0): 3 * Gi}, WITH_DEFAULT)
+    assert found.declared == declared
+    assert found.verdict.value == ("unknown" if declared is None else "within" if declared == CARD else "over")
+    assert bool(reader.strangers) is is_stranger
+    if declared is None:
+        (gap,) = reader.gaps
+        assert f"no ResourceSlice lists {given['driver']}/{given['pool']}/{given['device']}" in gap.problem.cause
+    else:
+        assert reader.gaps == ()
+
+
+def test_slices_that_were_not_read_yet_are_no_gap_and_none_at_all_are() -> None:
+    """Point 43: a daemon that begins reports nothing that is on its way; a driver that is gone is reported."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    (pod,), _ = parse_pods(listed(raw))
+    allocations, _ = parse_claims(listed(claim("c", result())))
+    for devices, number in ((NOT_READ, 0), ({}, 1)):
+        reader = ClaimReader()
+        reader.with_claims((pod,), allocations, devices)
+        assert len(reader.gaps) == number
+
+
 def test_a_claim_that_no_container_uses_is_no_gap() -> None:
     """Point 43: nothing is left alone because of it."""
     raw = with_claims(raw_pod(), {"gpu": "c"}, {})
@@ -681,7 +742,7 @@ def test_a_whole_card_that_no_slice_lists_shows_although_nothing_is_used() -> No
     (found,) = accounts(pods, {})
     assert (found.verdict.value, found.declared_by) == ("unknown", "claim c/gpu")
     (gap,) = reader.gaps
-    assert "no ResourceSlice of this node lists gpu.nvidia.com/n1/gpu-9" in gap.problem.cause
+    assert "no ResourceSlice lists gpu.nvidia.com/n1/gpu-9" in gap.problem.cause
     assert "kubectl get resourceslices" in gap.problem.remedy
     share = claim("c", result("gpu-9", "4Gi"))
     read(listed(raw), listed(share), reader=(other := ClaimReader()))

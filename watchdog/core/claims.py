@@ -88,7 +88,7 @@ def claimed_by(pod: Pod, container: Container, cards: Cards, policy: Policy) -> 
             found = (
                 _part(device, key, cards, count_shares=policy.claims.count_shares)
                 if device.is_driver_known
-                else f"the ResourceSlices of this node list no device of the driver of {device.name}"
+                else f"no ResourceSlice lists {device.name}, nor any device of its driver on this node"
             )
             if isinstance(found, str):
                 gave_gpu = device.is_driver_known and (not device.is_listed or _gpus(device, cards)[1])

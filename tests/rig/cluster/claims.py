@@ -20,6 +20,7 @@ class Claims:
         self.node = node
         self._uuids = uuids
         self._nodes: set[str] = set()
+        self._attached: set[str] = set()
 
     def __enter__(self) -> Self:
         selector = {"cel": {"expression": f'device.driver == "{NVIDIA}"'}}
@@ -28,8 +29,10 @@ class Claims:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for node in self._nodes:
-            self._api.call("DELETE", f"{_GROUP}/resourceslices/{node}")
+        for name in (*self._nodes, *self._attached):
+            self._api.call("DELETE", f"{_GROUP}/resourceslices/{name}")
+        for name in self._attached:
+            self._api.call("DELETE", f"{_GROUP}/deviceclasses/{name}")
         self._api.call("DELETE", f"{_GROUP}/deviceclasses/{NVIDIA}")
 
     def offer(self, *uuids: str, node: str = "") -> None:
@@ -52,12 +55,22 @@ class Claims:
         spec = {"driver": NVIDIA, "nodeName": node, "pool": pool, "devices": devices}
         self._make("resourceslices", node, spec)
 
+    def attach(self, driver: str) -> None:
+        """Have a driver offer a device that all nodes can reach, and a class of its name."""
+        self._attached.add(driver)
+        selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
+        self._make("deviceclasses", driver, {"selectors": [selector]})
+        pool = {"name": "network", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "allNodes": True, "pool": pool, "devices": [{"name": "device-0"}]}
+        self._make("resourceslices", driver, spec)
+
     def _make(self, kind: str, name: str, spec: Any) -> None:
         self._api.ask("POST", f"{_GROUP}/{kind}", {"metadata": {"name": name}, "spec": spec})
 
-    def claim(self, name: str, memory: str) -> None:
-        """A claim for a card, or for so much of one."""
-        request = {"deviceClassName": NVIDIA, "capacity": {"requests": {"memory": memory}}}
+    def claim(self, name: str, memory: str = "", *, of: str = NVIDIA) -> None:
+        """A claim for a card, or for so much of one; or for a device of another class."""
+        request: dict[str, Any] = {"deviceClassName": of}
+        request |= {"capacity": {"requests": {"memory": memory}}} if memory else {}
         spec = {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
         self._api.ask("POST", self._path(), {"metadata": {"name": name}, "spec": spec})
 
