@@ -23,7 +23,11 @@ from tests.rig.command import Daemon, daemon, gpu_watchdog
 from tests.rig.node import GPU, Tenant
 from tests.stub import GIB, MIB, StubGpu
 from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, kill, write_policy
+from watchdog import clock
+from watchdog.clock import Bell
 from watchdog.config.load import load_policy
+from watchdog.kube.client import Api
+from watchdog.kube.informers import SliceInformer
 from watchdog.kube.kinds import Piece
 
 OTHER: Final = GPU.replace("0000-000000000000", "0000-000000000001")
@@ -274,6 +278,36 @@ def test_a_device_on_the_network_frees_no_pod(here: ClaimNode) -> None:
     assert '"limit_unknown": "' not in ended.stdout
 
 
+def test_slices_of_no_node_are_watched_as_long_as_they_are_wanted(here: ClaimNode) -> None:
+    """What is not wanted costs no watch, and is no change that would wake the loop."""
+    here.claims.attach("disks.example.com")
+    stranger = ("disks.example.com", "network", "device-0")
+    informer = SliceInformer(Api(here.account().kubeconfig), "n1", Bell())
+
+    def known() -> bool:
+        return stranger in informer.read(clock.now())[0]
+
+    informer.want((stranger,))
+    informer.start()
+    try:
+        wait_until(lambda: informer.view.synced is not None)
+        for _ in range(2):
+            assert not known()
+            informer.want(())
+            assert not informer.has_changed()
+        informer.want((stranger,))
+        wait_until(known)
+        assert informer.read(clock.now())[0] is informer.read(clock.now())[0]
+        informer.want((stranger,))
+        assert not informer.has_changed()
+        informer.want(())
+        assert informer.has_changed()
+        assert not known()
+        assert not informer.has_changed()
+    finally:
+        informer.stop()
+
+
 @WITH_SHARES
 def test_many_pods_at_once_are_asked_for_four_at_a_time(here: ClaimNode) -> None:
     """A node that fills at once must not be the API server's problem; all of their claims are known in the end."""
@@ -401,6 +435,9 @@ def test_the_group_comes_with_a_restart_of_the_server(here: ClaimNode) -> None:
             running.wait(lambda d: any("does not serve that API" in line for line in gaps(d)))
             running.wait_passes(3)
             assert tenant.is_alive
+            options = ("--policy", here.policy(), "--kubeconfig", account.kubeconfig, "--node", "n1")
+            found = gpu_watchdog("doctor", *options, stub=here.world.stub_file).stdout
+            assert "this API server does not serve that API" in " ".join(found.split())
             here.plane.kill_apiserver()
             here.plane.start_apiserver()
             running.wait(lambda _: not tenant.is_alive)

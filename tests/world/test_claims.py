@@ -145,5 +145,8 @@ def test_explain_and_the_page_say_who_shares_the_claim(any_world: Node) -> None:
         together = " ".join(explained["small"].split())
         assert "Together with ns/large, on the same claim, it is 8.6Gi (not counting their allowances)." in together
         assert "Of these, ns/large uses more and is the one acted on" in together
-        assert "8Gi declared by claim large/gpu" in " ".join(explained["large"].split())
+        whole = " ".join(explained["large"].split())
+        assert f"uses 5Gi of GPU memory on {GPU}." in whole
+        assert "8Gi declared by claim large/gpu" in whole
+        assert "with a ResourceClaim like large whose request gpu has capacity.requests.memory of at least" in whole
         assert "on its claim" in running.get("/")[1]

@@ -111,9 +111,10 @@ class SliceInformer(Informer[PublishedDevices, Devices]):
         if not self.is_following:
             if strangers and others.view.synced is None and others.view.problem is None:
                 others.fetch()
-        elif not strangers:
-            others.forget()
-        elif not others.is_following:
+        elif others.is_following:
+            if not strangers:
+                others.forget()
+        elif strangers:
             try:
                 others.start()
             except RuntimeError:  # no thread can be started at the moment
