@@ -152,6 +152,7 @@ def test_who_exceeds_its_share_is_killed_and_its_neighbour_lives(here: ClaimNode
         assert not large.terms
 
 
+@WITH_SHARES
 def test_who_exceeds_its_share_is_warned_and_then_killed(here: ClaimNode) -> None:
     """Promise 2: an Event on the offender, and on it alone, warns of the kill that follows; its neighbour lives."""
     here.steps = (WARN_AT_ONCE, kill("5s"))
