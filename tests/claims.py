@@ -60,14 +60,17 @@ def device(
     }
 
 
-def resource_slice(*devices: Mapping[str, Any], driver: str = NVIDIA, generation: int = 1) -> dict[str, Any]:
-    """A slice of this node with these devices."""
-    pool = {"name": NODE, "generation": generation, "resourceSliceCount": 1}
+def resource_slice(
+    *devices: Mapping[str, Any], driver: str = NVIDIA, generation: int = 1, network: str = ""
+) -> dict[str, Any]:
+    """A slice of this node with these devices, or of no node if they are in a pool `network` that all can reach."""
+    pool = {"name": network or NODE, "generation": generation, "resourceSliceCount": 1}
+    where = {"allNodes": True} if network else {"nodeName": NODE}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
-        "metadata": {"name": f"{NODE}-{driver}-{generation}"},
-        "spec": {"driver": driver, "nodeName": NODE, "pool": pool, "devices": list(devices)},
+        "metadata": {"name": f"{pool['name']}-{driver}-{generation}"},
+        "spec": {"driver": driver, **where, "pool": pool, "devices": list(devices)},
     }
 
 

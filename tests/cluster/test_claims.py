@@ -17,18 +17,29 @@ from tests.rig.cluster.api_proxy import ApiProxy
 from tests.rig.cluster.audit import Request
 from tests.rig.cluster.claims import Claims
 from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.event_rig import events_of
 from tests.rig.cluster.pods import Pods
 from tests.rig.command import Daemon, daemon, gpu_watchdog
 from tests.rig.node import GPU, Tenant
 from tests.stub import GIB, MIB, StubGpu
-from tests.world.policies import KILL_AT_ONCE, write_policy
+from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, kill, write_policy
+from watchdog import clock
+from watchdog.clock import Bell
 from watchdog.config.load import load_policy
+from watchdog.kube.client import Api
+from watchdog.kube.informers import SliceInformer
 from watchdog.kube.kinds import Piece
 
 OTHER: Final = GPU.replace("0000-000000000000", "0000-000000000001")
 NEWER: Final = "newer"
 EITHER: Final = pytest.mark.parametrize("control_plane", ["usual", NEWER], indirect=True)
 WITH_SHARES: Final = pytest.mark.parametrize("control_plane", [NEWER], indirect=True)
+
+# One that serves no claims; the gate is locked in newer ones, which are not ready without the group.
+WITHOUT_THE_GROUP: Final = (
+    "--feature-gates=DynamicResourceAllocation=false",
+    "--runtime-config=resource.k8s.io/v1=false",
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +67,8 @@ class ClaimNode:
         self.claims = claims
         self._new_account = new_account
         self.pods = pods
+        self.steps: tuple[str, ...] = (KILL_AT_ONCE,)
+        self.default = ""
         world.stub = replace(world.stub, gpus=(*world.stub.gpus, StubGpu(uuid=OTHER, total=40 * GIB)))
         world.write(pods=False)
 
@@ -84,7 +97,7 @@ class ClaimNode:
 
     def policy(self) -> Path:
         """Write the policy."""
-        return write_policy(self.world.root, KILL_AT_ONCE, keys='schemes = ["dra"]\n')
+        return write_policy(self.world.root, *self.steps, keys='schemes = ["dra"]\n', default=self.default)
 
     @contextmanager
     def running(self, kubeconfig: Path) -> Iterator[Daemon]:
@@ -139,6 +152,33 @@ def test_who_exceeds_its_share_is_killed_and_its_neighbour_lives(here: ClaimNode
         assert not large.terms
 
 
+@WITH_SHARES
+def test_who_exceeds_its_share_is_warned_and_then_killed(here: ClaimNode) -> None:
+    """Promise 2: an Event on the offender, and on it alone, warns of the kill that follows; its neighbour lives."""
+    here.steps = (WARN_AT_ONCE, kill("5s"))
+    here.claims.claim("small", "4Gi")
+    here.claims.claim("large", "8Gi")
+    made, small = here.pod("small", "small", used=5 * GIB)
+    _, large = here.pod("large", "large", used=7 * GIB)
+
+    def reasons() -> list[str]:
+        found = events_of(here.plane, here.pods.namespace)
+        assert {each["regarding"]["uid"] for each in found} <= {made["metadata"]["uid"]}
+        return [each["reason"] for each in sorted(found, key=lambda each: each["eventTime"])]
+
+    with here.run() as running:
+        running.wait(lambda _: reasons() == ["GPUMemoryOverLimit"])
+        assert not small.terms
+        (warning,) = events_of(here.plane, here.pods.namespace)
+        assert "4Gi declared by claim small/gpu" in warning["note"]
+        assert "capacity.requests.memory" in warning["note"]
+        running.wait(lambda _: not small.is_alive)
+        running.wait(lambda _: reasons()[:2] == ["GPUMemoryOverLimit", "GPUMemoryKilled"])
+        running.wait_passes(2)
+        assert large.is_alive
+        assert not large.terms
+
+
 def test_a_server_that_can_not_share_gives_whole_cards(here: ClaimNode) -> None:
     """Point 42: the same requests on Kubernetes 1.34 lose their amounts without an error; the allocation counts."""
     here.claims.claim("small", "4Gi")
@@ -180,6 +220,93 @@ def test_each_claim_of_a_pod_is_got_once(here: ClaimNode) -> None:
     slices = here.asked("resourceslices")[begun[1] :]
     assert {each.verb for each in slices} == {"list", "watch"}
     assert all("fieldSelector=spec.nodeName%3Dn1" in each.uri for each in slices)
+
+
+@EITHER
+def test_nothing_of_other_nodes_is_read(here: ClaimNode) -> None:
+    """The right covers all claims of the cluster; the daemon reads those of its node's pods, and lists none."""
+    other = here.pods.node("n2")
+    here.claims.offer(*(uuid.replace("0000-0", "0002-0") for uuid in (GPU, OTHER)), node=other)
+    for name in ("ours", "ours-later", "theirs", "theirs-later"):
+        here.claims.claim(name, "4Gi")
+    here.claims.pod("theirs", "theirs", node=other)
+    here.pod("ours", "ours", used=GIB)
+    account = here.account()
+
+    def known(running: Daemon) -> set[str]:
+        return {each["pod"] for each in running.status()["accounts"] if each["declared"]}
+
+    with here.running(account.kubeconfig) as running:
+        running.wait(lambda d: known(d) == {"ours"})
+        here.claims.pod("theirs-later", "theirs-later", node=other)
+        here.pod("ours-later", "ours-later", used=GIB)
+        running.wait(lambda d: known(d) == {"ours", "ours-later"})
+        running.wait_passes(3)
+    asked = here.plane.requests(user=account.identity.user)
+    of_claims = [each for each in asked if each.resource == "resourceclaims"]
+    assert {each.verb for each in of_claims} == {"get"}
+    assert sorted(each.name for each in of_claims) == ["ours", "ours-later"]
+    lists = [each for each in asked if each.resource in {"resourceslices", "pods"} and each.verb in {"list", "watch"}]
+    assert {each.resource for each in lists} == {"resourceslices", "pods"}
+    assert all("fieldSelector=spec.nodeName%3Dn1" in each.uri for each in lists)
+
+
+@EITHER
+def test_a_device_on_the_network_frees_no_pod(here: ClaimNode) -> None:
+    """Point 43: who may create claims could choose one; the default applies, and slices of no node are read for it."""
+    here.default = "1Gi"
+    here.claims.attach("disks.example.com")
+    here.claims.claim("disk", of="disks.example.com")
+    here.claims.claim("card", "4Gi")
+    here.pod("other", "card", used=GIB)
+    account = here.account()
+
+    def selectors() -> set[str]:
+        asked = here.plane.requests(user=account.identity.user)
+        return {each.uri.partition("fieldSelector=")[2].partition("&")[0] for each in asked if "slices" in each.uri}
+
+    with here.running(account.kubeconfig) as running:
+        running.wait(lambda d: any(each["declared"] for each in d.status()["accounts"]))
+        assert selectors() == {"spec.nodeName%3Dn1"}
+        _, tenant = here.pod("a", "disk", used=5 * GIB)
+        running.wait(lambda _: not tenant.is_alive)
+        assert selectors() == {"spec.nodeName%3Dn1", "spec.nodeName%3D"}
+        assert not [gap for gap in running.status()["gaps"] if gap["reason"] == "claims"]
+    options = ("--policy", here.policy(), "--kubeconfig", account.kubeconfig, "--node", "n1", "--json")
+    ended = gpu_watchdog("scan", *options, stub=here.world.stub_file)
+    assert ended.returncode == 0, ended.stderr
+    assert '"limit_unknown": null' in ended.stdout
+    assert '"limit_unknown": "' not in ended.stdout
+
+
+def test_slices_of_no_node_are_watched_as_long_as_they_are_wanted(here: ClaimNode) -> None:
+    """What is not wanted costs no watch, and is no change that would wake the loop."""
+    here.claims.attach("disks.example.com")
+    stranger = ("disks.example.com", "network", "device-0")
+    informer = SliceInformer(Api(here.account().kubeconfig), "n1", Bell())
+
+    def known() -> bool:
+        return stranger in informer.read(clock.now())[0]
+
+    informer.want((stranger,))
+    informer.start()
+    try:
+        wait_until(lambda: informer.view.synced is not None)
+        for _ in range(2):
+            assert not known()
+            informer.want(())
+            assert not informer.has_changed()
+        informer.want((stranger,))
+        wait_until(known)
+        assert informer.read(clock.now())[0] is informer.read(clock.now())[0]
+        informer.want((stranger,))
+        assert not informer.has_changed()
+        informer.want(())
+        assert informer.has_changed()
+        assert not known()
+        assert not informer.has_changed()
+    finally:
+        informer.stop()
 
 
 @WITH_SHARES
@@ -293,6 +420,31 @@ def test_a_server_without_the_group_is_no_reason_to_kill(here: ClaimNode, api_pr
         assert tenant.is_alive
         api_proxy.heal()
         running.wait(lambda _: not tenant.is_alive, seconds=90)
+
+
+def test_the_group_comes_with_a_restart_of_the_server(here: ClaimNode) -> None:
+    """Point 43: the daemon runs while a real API server without the group is replaced by one that has it."""
+    here.claims.offer(OTHER)
+    here.claims.claim("c", "4Gi")
+    # On the card that its claim does not name.
+    _, tenant = here.pod("a", "c", used=5 * GIB)
+    account = here.account()
+    here.plane.kill_apiserver()
+    here.plane.start_apiserver(*WITHOUT_THE_GROUP)
+    try:
+        with here.running(account.kubeconfig) as running:
+            running.wait(lambda d: any("does not serve that API" in line for line in gaps(d)))
+            running.wait_passes(3)
+            assert tenant.is_alive
+            options = ("--policy", here.policy(), "--kubeconfig", account.kubeconfig, "--node", "n1")
+            found = gpu_watchdog("doctor", *options, stub=here.world.stub_file).stdout
+            assert "this API server does not serve that API" in " ".join(found.split())
+            here.plane.kill_apiserver()
+            here.plane.start_apiserver()
+            running.wait(lambda _: not tenant.is_alive)
+    finally:
+        here.plane.kill_apiserver()
+        here.plane.start_apiserver()
 
 
 @EITHER

@@ -21,7 +21,7 @@ from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.model import Pod
 from watchdog.kube.claim_requests import ClaimRequests
-from watchdog.kube.claims import ClaimReader, missing_claims
+from watchdog.kube.claims import NOT_READ, ClaimReader, missing_claims
 from watchdog.kube.client import Api
 from watchdog.kube.objects import parse_pods
 
@@ -83,7 +83,7 @@ class Asking:
     def read(self) -> Pod:
         """The pod as the daemon would have it now; what it lacks is requested."""
         found, _ = self.requests.read(clock.now())
-        pods = self.reader.with_claims((self.pod,), found, {})
+        pods = self.reader.with_claims((self.pod,), found, NOT_READ)
         self.requests.want(self.reader.missing)
         return pods[0]
 
@@ -202,7 +202,7 @@ def test_what_is_read_for_one_pod_is_not_lost_to_another(tmp_path: Path) -> None
         here.requests.want(missing_claims(pods))
         wait_until(lambda: not any(thread.name == "api-claims" for thread in threading.enumerate()))
         found, _ = here.requests.read(clock.now())
-        assert [pod.claims["gpu"].unknown for pod in here.reader.with_claims(pods, found, {})] == ["", ""]
+        assert [pod.claims["gpu"].unknown for pod in here.reader.with_claims(pods, found, NOT_READ)] == ["", ""]
 
 
 def test_an_unreachable_server_is_tried_after_growing_pauses(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from watchdog.core.assessment import Assessment
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Gpu, Pod
 from watchdog.core.remembered import DeclarationMemory
-from watchdog.kube.claims import ClaimReader, missing_claims
+from watchdog.kube.claims import NOT_READ, ClaimReader, missing_claims
 from watchdog.kube.files import parse_claims, parse_slices
 from watchdog.kube.objects import parse_pods
-from watchdog.report.advice import advice
+from watchdog.report.advice import advice, open_share
 
 CARD: Final = 80 * Gi
 SLICES: Final = (
@@ -84,6 +84,15 @@ COUNTED: Final = "[claims]\ncount_shares = true\n"
 SHARE: Final = result(consumedCapacity={"memory": "0", "shares": "1"}, shared=True)
 SHARES: Final = (resource_slice({**device(), "capacity": {"memory": {"value": "81559Mi"}, "shares": {"value": "4"}}}),)
 DYNAMIC: Final = device("mig-0", None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")
+AT_4: Final = "gpu-0-mig-1g5gb-19-4"
+
+
+def _mig(number: int, placement: tuple[int, int] | None, **more: Any) -> Gpu:
+    """An instance of GPU-0 at this place."""
+    made: dict[str, Any] = {"total": 5 * Gi, "parent": "GPU-0", "profile": "1g.5gb", **more}
+    return gpu(uuid=f"MIG-{number}", placement=placement, **made)
+
+
 CASES: Final[dict[str, Case]] = {
     "a whole card": Case(given=(result(),), declared={"GPU-0": CARD}),
     "a share of a card": Case(given=(result(memory="8Gi"),), declared={"GPU-0": 8 * Gi}),
@@ -163,6 +172,54 @@ CASES: Final[dict[str, Case]] = {
         declared=None,
         verdict="unknown",
     ),
+    "a MIG instance of which a second one is elsewhere": Case(
+        given=(result(AT_4),),
+        slices=(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")),),
+        gpus=(_mig(3, (19, 3)), _mig(4, (19, 4)), gpu(1)),
+        declared={"MIG-4": 5 * Gi},
+    ),
+    "a MIG instance whose profile NVML calls otherwise": Case(
+        given=(result(AT_4),),
+        slices=(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")),),
+        gpus=(_mig(3, (14, 4), profile="1g.5gb"), _mig(4, (19, 4), profile="1g.6gb"), gpu(1)),
+        declared={"MIG-4": 5 * Gi},
+    ),
+    "a MIG instance that only others like it are left of": Case(
+        given=(result(AT_4),),
+        slices=(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")),),
+        gpus=(_mig(3, (19, 3)), gpu(1)),
+        declared=None,
+        verdict="unknown",
+    ),
+    "a MIG instance, where one at an unknown place is left": Case(
+        given=(result(AT_4),),
+        slices=(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")),),
+        gpus=(_mig(3, (19, 3)), _mig(4, None), gpu(1)),
+        declared={"MIG-4": 5 * Gi},
+    ),
+    "one of two MIG instances at unknown places, of one size": Case(
+        given=(result(AT_4),),
+        slices=(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")),),
+        gpus=(_mig(3, None), _mig(4, None), gpu(1)),
+        declared={"": 5 * Gi},
+    ),
+    "one of two MIG instances at unknown places, of two sizes": Case(
+        given=(result(AT_4),),
+        slices=(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")),),
+        gpus=(_mig(3, None, total=4 * Gi), _mig(4, None), gpu(1)),
+        declared=None,
+        verdict="unknown",
+    ),
+    "a MIG instance of a driver whose names say nothing of places": Case(
+        given=(result(AT_4, driver="mig.example.com"),),
+        slices=(
+            resource_slice(
+                device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb"), driver="mig.example.com"
+            ),
+        ),
+        gpus=(_mig(3, (19, 3)), gpu(1)),
+        declared={"MIG-3": 5 * Gi},
+    ),
     "a share of a card that is gone from the slices": Case(given=(result("gpu-7", "8Gi"),), declared={"": 8 * Gi}),
     "a whole card that is gone from the slices": Case(given=(result("gpu-7"),), declared=None, verdict="unknown"),
     "a card that NVML does not list": Case(
@@ -205,6 +262,27 @@ def test_each_card_is_compared_with_its_own_amount() -> None:
         "GPU-2": (0, "over"),
     }
     assert {each.declared_by for each in found} == {"claim c/gpu"}
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        (((19, 3), (19, 4)), {"MIG-3": (0, "over"), "MIG-4": (5 * Gi, "within")}),
+        ((None, None), {"MIG-3": (5 * Gi, "within")}),
+    ],
+    ids=["known", "unknown"],
+)
+def test_use_of_another_instance_of_the_profile_is_seen_where_places_are(
+    places: tuple[Any, Any], expected: dict[str, tuple[int, str]]
+) -> None:
+    """Point 42: nothing is declared on an instance that a claim does not name; where that is unknown nobody is over."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    slices = listed(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")))
+    pods = read(listed(raw), listed(claim("c", result(AT_4))), slices)
+    seen = snapshot([replace(use(10, Gi), gpu="MIG-3")], [process(10)], (_mig(3, places[0]), _mig(4, places[1])))
+    found = assessed(seen, pods, parse_policy(RULE))
+    assert {each.account.gpu: (each.declared, each.verdict.value) for each in found} == expected
+    assert all(set(each.declared_by_gpu) <= {each.account.gpu} for each in found)
 
 
 def test_two_containers_on_one_device_have_one_amount() -> None:
@@ -279,6 +357,67 @@ def test_a_device_of_an_unknown_driver_is_not_taken_for_a_card() -> None:
     given = claim("c", {**result("port-0", "1Gi", driver="nic.example.com"), "shareID": "a"})
     (found,) = accounts(read(listed(raw), listed(given), listed()), {("a/main", 0): 5 * Gi}, WITH_DEFAULT)
     assert (found.verdict.value, found.declared) == ("unknown", None)
+
+
+DISK: Final = result("disk-0", "1Gi", driver="disks.example.com", pool="san")
+DISKS: Final = resource_slice(device("disk-0", None), driver="disks.example.com", network="san")
+FAR: Final = result("gpu-far", pool="fabric")
+REMOTE: Final[dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], int | None, bool]]] = {
+    "a device of no node": (DISK, (DISKS, *SLICES), 2 * Gi, True),
+    "a device of no node, where no driver publishes any of this node": (DISK, (DISKS,), 2 * Gi, True),
+    "a device whose slice has not been read": (DISK, SLICES, None, True),
+    "a card while the slices of its driver are missing": (result(), (DISKS,), None, True),
+    "a card while its driver publishes only those of no node": (
+        result(),
+        (resource_slice(device("gpu-far", None), network="fabric"),),
+        None,
+        True,
+    ),
+    "a device of no node, by the driver of the cards": (
+        FAR,
+        (resource_slice(device("gpu-far", None), network="fabric"), *SLICES),
+        2 * Gi,
+        True,
+    ),
+    "a card of this node that is published for no node": (
+        FAR,
+        (resource_slice(device("gpu-far", "GPU-0"), network="fabric"),),
+        CARD,
+        True,
+    ),
+    "a network card of this node": (result("port-9", driver="nic.example.com"), SLICES, 2 * Gi, False),
+    "a card of this node": (result(), SLICES, CARD, False),
+}
+
+
+@pytest.mark.parametrize(("given", "slices", "declared", "is_stranger"), REMOTE.values(), ids=REMOTE)
+def test_a_device_that_several_nodes_can_reach_frees_no_pod(
+    given: dict[str, Any], slices: tuple[dict[str, Any], ...], declared: int | None, is_stranger: bool
+) -> None:
+    """Point 43: what certainly is no card of this node gives nothing; that its slice is missing proves nothing."""
+    raw = with_claims(raw_pod(), {"any": "c"}, {"main": ["any"]})
+    reader = ClaimReader()
+    pods = read(listed(raw), listed(claim("c", given)), listed(*slices), reader)
+    (found,) = accounts(pods, {("a/main", 0): 3 * Gi}, WITH_DEFAULT)
+    assert found.declared == declared
+    assert found.verdict.value == ("unknown" if declared is None else "within" if declared == CARD else "over")
+    assert bool(reader.strangers) is is_stranger
+    if declared is None:
+        (gap,) = reader.gaps
+        assert f"no ResourceSlice lists {given['driver']}/{given['pool']}/{given['device']}" in gap.problem.cause
+    else:
+        assert reader.gaps == ()
+
+
+def test_slices_that_were_not_read_yet_are_no_gap_and_none_at_all_are() -> None:
+    """Point 43: a daemon that begins reports nothing that is on its way; a driver that is gone is reported."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    (pod,), _ = parse_pods(listed(raw))
+    allocations, _ = parse_claims(listed(claim("c", result())))
+    for devices, number in ((NOT_READ, 0), ({}, 1)):
+        reader = ClaimReader()
+        reader.with_claims((pod,), allocations, devices)
+        assert len(reader.gaps) == number
 
 
 def test_a_claim_that_no_container_uses_is_no_gap() -> None:
@@ -375,6 +514,56 @@ def test_the_owner_is_told_what_to_ask_for() -> None:
         used = 5 * Gi if "consumedCapacity" in given else 81 * Gi
         (found,) = accounts(read(listed(raw), listed(claim("c", given))), {("a/main", 0): used})
         assert advice(found, parse_policy(RULE)) == expected
+
+
+@pytest.mark.parametrize("used", [3 * Gi, 37 * Gi + 5])
+@pytest.mark.parametrize("default", ["0", "2Gi"])
+def test_the_owner_of_a_share_without_an_amount_is_told_what_to_add(default: str, used: int) -> None:
+    """Points 4 and 42: the default applies to it, and its owner learns why, and what to ask for; that is enough."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    policy = RULE.replace('"0"', '"256Mi"').replace('"0%"', '"2%"').replace("match", f'default = "{default}"\nmatch')
+    (found,) = accounts(read(listed(raw), listed(claim("c", result(memory="0")))), {("a/main", 0): used}, policy)
+    assert (found.verdict.value, found.declared_by, found.open_share) == ("over", "default", "claim c/gpu")
+    assert open_share(found) == (
+        "claim c/gpu gives it a share of a card, but no amount of memory: to have one, make the pod again with a "
+        "ResourceClaim like c whose request gpu has capacity.requests.memory"
+    )
+    text = advice(found, parse_policy(policy))
+    assert text.startswith(f"use {'no' if default == '0' else 'less'} GPU memory or make the pod again with a Resource")
+    asked = text.rpartition(" has capacity.requests.memory of at least ")[2]
+    (after,) = accounts(read(listed(raw), listed(claim("c", result(memory=asked)))), {("a/main", 0): used}, policy)
+    assert (after.verdict.value, after.open_share) == ("within", "")
+
+
+OPEN: Final[dict[str, tuple[tuple[dict[str, Any], ...], str, str]]] = {
+    "nothing limits it": ((result(memory="0"),), "", "make the pod again"),
+    "its driver offers no amounts": ((result(shared=True),), "", "no amount of memory"),
+    "one of two requests": ((result(memory="4Gi", request="a"), result(memory="0", request="b")), "", "claim c/b"),
+    "a share by number that does not count": ((SHARE,), "", "make the pod again"),
+    "a share by number that counts": ((SHARE,), COUNTED, ""),
+    "a share with an amount": ((result(memory="4Gi"),), "", ""),
+    "a network card": ((result("port-0", "0", driver="nic.example.com"),), "", ""),
+}
+
+
+@pytest.mark.parametrize(("given", "more", "says"), OPEN.values(), ids=OPEN)
+def test_what_is_said_of_a_share_without_an_amount(given: tuple[dict[str, Any], ...], more: str, says: str) -> None:
+    """Point 42: it is said only where no amount counts, and what to add only where the driver takes amounts."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    slices = (*SHARES, *SLICES[1:]) if SHARE in given else SLICES
+    pods = read(listed(raw), listed(claim("c", *given)), listed(*slices))
+    texts = {open_share(each) for each in accounts(pods, {("a/main", 0): Gi}, RULE + more)}
+    assert all(says in text and bool(text) is bool(says) for text in texts)
+    assert all("make the pod again" not in text for text in texts) is (says == "no amount of memory" or not says)
+
+
+def test_an_annotation_gives_the_amount_that_a_claim_leaves_open() -> None:
+    """Point 42: then nothing is missing, and nothing is said."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    raw["metadata"]["annotations"] = {"vram": "4Gi"}
+    own = RULE.replace("[[rule]]", '[[declaration]]\nannotation = "vram"\nunit = "1"\n[[rule]]')
+    (found,) = accounts(read(listed(raw), listed(claim("c", result(memory="0")))), {("a/main", 0): Gi}, own)
+    assert (found.declared, found.open_share) == (4 * Gi, "")
 
 
 def test_the_owner_of_a_template_is_told_its_name() -> None:
@@ -553,7 +742,7 @@ def test_a_whole_card_that_no_slice_lists_shows_although_nothing_is_used() -> No
     (found,) = accounts(pods, {})
     assert (found.verdict.value, found.declared_by) == ("unknown", "claim c/gpu")
     (gap,) = reader.gaps
-    assert "no ResourceSlice of this node lists gpu.nvidia.com/n1/gpu-9" in gap.problem.cause
+    assert "no ResourceSlice lists gpu.nvidia.com/n1/gpu-9" in gap.problem.cause
     assert "kubectl get resourceslices" in gap.problem.remedy
     share = claim("c", result("gpu-9", "4Gi"))
     read(listed(raw), listed(share), reader=(other := ClaimReader()))

@@ -24,10 +24,10 @@ from tests.report.notes import (
     transferring,
     warned,
 )
-from tests.worlds import at, rule, step
+from tests.worlds import Gi, at, container, rule, step
 from watchdog.core.assessment import MOST_MISDECLARED
 from watchdog.core.brakes import Brake
-from watchdog.core.model import Owner
+from watchdog.core.model import Claim, ClaimedDevice, Owner
 from watchdog.core.plan import Outcome, Result
 from watchdog.core.policy import Declaration, Policy
 from watchdog.kube.event_objects import SERIES_GAP_S, PodEvent
@@ -351,6 +351,21 @@ def test_under_a_default_nothing_is_declared() -> None:
         note = notes()[name].note
         assert "The pod declares no GPU memory. To stay within" in note
         assert 'set resources.limits["veriff.com/gpu-memory"] of container main to at least 12Gi (the allowance' in note
+
+
+def test_a_share_without_an_amount_is_named() -> None:
+    """An owner whose claim gave a share of a card, and no amount, reads that, and where to add one."""
+    device = ClaimedDevice(request="gpu", name="gpu.nvidia.com/n1/gpu-0", uuid="GPU-0", memory=0, is_shared=True)
+    claims = {"gpu": Claim(name="shared-79sk5", template="shared", devices=(device,), unknown="")}
+    holder = trainer(containers=(replace(container("main", of="u1"), claims=("gpu",)),), claims=claims)
+    under = policy(rule(step("110%"), name="r", default=Gi), declarations=(), schemes=("dra",))
+    note = kill_of(under, holder, on_cards(12.4)).note
+    assert "allowed (1Gi from the default of rule" in note
+    assert (
+        "Claim shared-79sk5/gpu gives the pod a share of a card, but no amount of memory. To stay within the limit, "
+        "use less GPU memory or make the pod again with a ResourceClaimTemplate like shared whose request gpu has "
+        "capacity.requests.memory of at least 12Gi."
+    ) in note
 
 
 def test_a_misdeclaration_says_how_the_number_is_read() -> None:

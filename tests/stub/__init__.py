@@ -43,13 +43,17 @@ class StubProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StubMig:
-    """A MIG device of a card: `slot` is its MIG index; slots that no device has are the holes."""
+    """A MIG device of a card: `slot` is its MIG index; slots that no device has are the holes.
+
+    `placement` is the ID of its profile, and the first memory slice of its GPU instance; None: no right to read it.
+    """
 
     uuid: str
     slot: int = 0
     gi: int = 1
     ci: int = 0
     profile: str = "1g.5gb"
+    placement: tuple[int, int] | None = None
     total: int = 5 * GIB
     reserved: int = 0
     base: int = 0
@@ -155,6 +159,7 @@ def _gpu_lines(gpu: StubGpu) -> Iterator[str]:
     yield _line("gpu", uuid=gpu.uuid, says=gpu.says, **sizes, **kind, **virtual, max_migs=gpu.max_migs, name=gpu.name)
     for one in gpu.migs:
         place = {"slot": one.slot, "gi": one.gi, "ci": one.ci, "profile": one.profile}
+        place |= {} if one.placement is None else dict(zip(("profile_id", "start"), one.placement, strict=True))
         size = {"total": one.total, "reserved": one.reserved, "base": one.base, "null": int(one.null_handle)}
         yield _line("mig", parent=gpu.uuid, uuid=one.uuid, **place, **size)
     for process in gpu.processes:

@@ -9,7 +9,7 @@
  *
  *   driver version=550.54.15
  *   gpu uuid= says= total= reserved= base= used= unified= null= mig= max_migs= virtual= name=
- *   mig parent= uuid= slot= gi= ci= profile= total= reserved= base= null=
+ *   mig parent= uuid= slot= gi= ci= profile= profile_id= start= total= reserved= base= null=
  *   process gpu= list=compute|graphics|mps pid= used=N|na holds= gi= ci= ghost= protected=
  *   return call=NAME|* code= gpu=          delay call=NAME|* ms= gpu=      (* is every call but nvmlShutdown)
  *   size_query_succeeds    grow by= calls=    free_delay ms=    handles epoch=
@@ -54,6 +54,7 @@ enum {
     UNINITIALIZED = 1,
     INVALID_ARGUMENT = 2,
     NOT_SUPPORTED = 3,
+    NO_PERMISSION = 4,
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     GPU_IS_LOST = 15,
@@ -76,6 +77,7 @@ enum {
     X(nvmlDeviceGetMPSComputeRunningProcesses_v3)                                                                      \
     X(nvmlDeviceGetMigMode) X(nvmlDeviceGetMaxMigDeviceCount) X(nvmlDeviceGetMigDeviceHandleByIndex)                   \
     X(nvmlDeviceIsMigDeviceHandle) X(nvmlDeviceGetGpuInstanceId) X(nvmlDeviceGetComputeInstanceId)                     \
+    X(nvmlDeviceGetGpuInstanceById) X(nvmlGpuInstanceGetInfo)                                                          \
     X(nvmlDeviceGetDeviceHandleFromMigDeviceHandle) X(nvmlDeviceGetAttributes_v2)                                      \
     X(nvmlDeviceGetConfComputeMemSizeInfo) X(nvmlDeviceGetRunningProcessDetailList) X(nvmlDeviceGetVirtualizationMode)
 #define ENUM(name) CALL_##name,
@@ -97,6 +99,8 @@ struct device {
     int has_used, unified, null_handle, mig, max_migs, virtualization;
     int parent, slot; /* of a MIG device; -1 for a card */
     unsigned gi, ci;
+    int has_place;
+    unsigned profile_id, start;
     int handle_slot;
     int first[LISTS + 1], count[LISTS + 1]; /* ranges of `processes`; the last one is every holder of memory */
 };
@@ -254,6 +258,9 @@ static void read_mig(const char *line) {
     device->gi = (unsigned)number(line, "gi", 0);
     device->ci = (unsigned)number(line, "ci", 0);
     word(line, "profile", device->profile, NAME_SIZE);
+    device->has_place = value(line, "start") != NULL;
+    device->profile_id = (unsigned)number(line, "profile_id", 0);
+    device->start = (unsigned)number(line, "start", 0);
     snprintf(device->name, NAME_SIZE, "%.40s MIG %.40s", devices[card].name, device->profile);
 }
 
@@ -862,6 +869,33 @@ int nvmlDeviceGetComputeInstanceId(void *handle, unsigned *id) {
     BEGIN_DEVICE(nvmlDeviceGetComputeInstanceId);
     *id = device->ci;
     return finish(device->parent < 0 ? NOT_SUPPORTED : OK);
+}
+
+/* The handle of a GPU instance is that of the first MIG device in it. */
+int nvmlDeviceGetGpuInstanceById(void *handle, unsigned id, void **instance) {
+    BEGIN_DEVICE(nvmlDeviceGetGpuInstanceById);
+    for (int i = 0; i < device_count; i++) {
+        if (devices[i].parent != device - devices || devices[i].gi != id) continue;
+        if (!devices[i].has_place) return finish(NO_PERMISSION);
+        *instance = handle_for(&devices[i]);
+        return finish(OK);
+    }
+    return finish(NOT_FOUND);
+}
+
+struct instance_info {
+    void *device;
+    unsigned id, profile_id, start, size;
+};
+
+int nvmlGpuInstanceGetInfo(void *handle, struct instance_info *info) {
+    BEGIN_DEVICE(nvmlGpuInstanceGetInfo);
+    *info = (struct instance_info){.device = handle_for(&devices[device->parent]),
+                                   .id = device->gi,
+                                   .profile_id = device->profile_id,
+                                   .start = device->start,
+                                   .size = 1};
+    return finish(OK);
 }
 
 int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *handle, void **parent) {

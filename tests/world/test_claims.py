@@ -105,6 +105,30 @@ def test_of_two_pods_on_one_claim_the_one_that_uses_more_is_killed(any_world: No
         assert "8.6Gi together with the other pods on its claim" in json.dumps(begun), begun
 
 
+def test_the_owner_of_a_share_without_an_amount_is_told(any_world: Node) -> None:
+    """Point 42: `explain`, `scan` and the status say that its claim gives a share and no amount, and what to add."""
+    here = Claims(any_world)
+    made = claim("small", result(memory="0"), pods=(here.uids[0],))
+    _put(here.claims, listed(made, claim("large", result(memory="8Gi"), pods=(here.uids[1],))))
+    for default, says in (("1Mi", "so the default of its rule applies"), ("", "It has no declaration that the policy")):
+        policy = write_policy(any_world.root, KILL_AT_ONCE, mode="observe", keys='schemes = ["dra"]\n', default=default)
+        files = ("--claims", here.claims, "--slices", here.slices)
+        with run(any_world, policy, more=files) as running:
+            running.wait(lambda _: _declared(running, "large") == 8 * GIB)
+            explained = gpu_watchdog("explain", "ns/small", "--url", running.url, stub=any_world.stub_file).stdout
+            open_shares = {each["pod"]: each.get("open_share") for each in running.status()["accounts"]}
+        pods = ("--pods", any_world.pods_file, "--node", "n1", "--policy", policy)
+        scanned = gpu_watchdog("scan", *pods, *files, stub=any_world.stub_file).stdout
+        missing = (
+            "laim small/gpu gives it a share of a card, but no amount of memory: to have one, make the pod again with "
+            "a ResourceClaim like small whose request gpu has capacity.requests.memory"
+        )
+        assert says in " ".join(explained.split())
+        assert missing in " ".join(explained.split())
+        assert missing in " ".join(scanned.split())
+        assert open_shares == {"small": f"c{missing}", "large": None}
+
+
 def test_explain_and_the_page_say_who_shares_the_claim(any_world: Node) -> None:
     """Point 42: the owner of either pod reads what both use together, and which of them is acted on."""
     here = Claims(any_world)
@@ -121,5 +145,8 @@ def test_explain_and_the_page_say_who_shares_the_claim(any_world: Node) -> None:
         together = " ".join(explained["small"].split())
         assert "Together with ns/large, on the same claim, it is 8.6Gi (not counting their allowances)." in together
         assert "Of these, ns/large uses more and is the one acted on" in together
-        assert "8Gi declared by claim large/gpu" in " ".join(explained["large"].split())
+        whole = " ".join(explained["large"].split())
+        assert f"uses 5Gi of GPU memory on {GPU}." in whole
+        assert "8Gi declared by claim large/gpu" in whole
+        assert "with a ResourceClaim like large whose request gpu has capacity.requests.memory of at least" in whole
         assert "on its claim" in running.get("/")[1]

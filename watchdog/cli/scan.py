@@ -170,6 +170,17 @@ def _why(reason: str, status: Status) -> str:
     return STRAYS[reason].one if reason in STRAYS else reason
 
 
+def _undeclared(account: AccountStatus) -> Iterator[str]:
+    """Of an account that declares no amount, what that means and what it can add."""
+    open_share = account.open_share if isinstance(account.open_share, str) else None
+    if account.verdict == Verdict.UNDECLARED and account.container != "":
+        can_declare = account.declare_by is not None and open_share is None
+        how = f"; it can declare some with {account.declare_by}" if can_declare else ""
+        yield f"no limit applies: it declares no GPU memory in any way that the policy reads{how}"
+    if open_share is not None:
+        yield open_share
+
+
 def _remarks(account: AccountStatus) -> Iterator[str]:
     if account.used_at_most is not None:
         yield f"at most {byte_cell(account.used_at_most)}, by the memory counter of its GPU; no action is based on that"
@@ -177,9 +188,7 @@ def _remarks(account: AccountStatus) -> Iterator[str]:
         yield f"protected, no action is taken: {account.protected}"
     if account.rule_unknown is not None:
         yield f"which rule applies is unknown: {account.rule_unknown}"
-    if account.verdict == Verdict.UNDECLARED and account.container != "":
-        how = f"; it can declare some with {account.declare_by}" if account.declare_by is not None else ""
-        yield f"no limit applies: it declares no GPU memory in any way that the policy reads{how}"
+    yield from _undeclared(account)
     if account.observes:
         active = account.active
         hours = active.hours if active is not None and not active.now else None

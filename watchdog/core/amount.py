@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, Literal, NamedTuple
 
-from watchdog.core.model import Gpu, Node, Snapshot
+from watchdog.core.model import Gpu, MigPlacement, Node, Snapshot
 from watchdog.core.policy import Allowance, Declaration
 from watchdog.core.units import LARGEST, format_bytes, parse_number
 
@@ -129,10 +129,17 @@ class Cards:
         # The driver's attributes, where a device has no name, do not show the media extensions (1g.10gb+me).
         return exact or tuple(gpu for gpu, name in named if _plain(name) == _plain(profile))
 
-    def instances(self, parent: str, profile: str | None) -> tuple[Gpu, ...]:
-        """The MIG instances of a card with this profile, as any source writes it."""
+    def instances(self, parent: str, profile: str | None, placement: MigPlacement | None) -> tuple[Gpu, ...]:
+        """The MIG instances of a card that may be the one with this profile, as any source writes it, at this place.
+
+        The place decides; only of an instance whose place is not known, or for one, the profile does.
+        """
         wanted = None if profile is None else _plugin_name(profile)
-        return tuple(gpu for gpu in self._of_profile(wanted) if gpu.parent == parent) if wanted else ()
+        alike = tuple(gpu for gpu in self._of_profile(wanted) if gpu.parent == parent) if wanted else ()
+        if placement is None:
+            return alike
+        there = tuple(gpu for gpu in self.gpus if gpu.parent == parent and gpu.placement == placement)
+        return there or tuple(gpu for gpu in alike if gpu.placement is None)
 
     def _excludes_other_sizes(self, sizes: set[int | None] | set[int]) -> bool:
         """Whether no other card can have a size that is not among these."""

@@ -230,6 +230,7 @@ def assess_pod(
                 requested=granted.requested,
                 allowed_by_request=granted.allowed_by_request,
                 declared_by_gpu=granted.declared_by_gpu,
+                open_share=granted.open_share,
                 shared=shared,
                 joint=joint,
                 limit_unknown=granted.unknown,

@@ -206,6 +206,9 @@ class Assessment:
     allowed_by_request: int | None = None
     # What claims gave on each card, by its UUID.
     declared_by_gpu: Mapping[str, int] = field(default_factory=dict)
+    # What gave it a share of a card without an amount, so that the default or nothing applies: `claim NAME/REQUEST`.
+    # Empty: nothing did, or something else declares.
+    open_share: str = ""
     # The parts of claims that other accounts hold too.
     shared: tuple[SharedPart, ...] = ()
     # Its containers that hold a part of a claim together with others, so that none may be above what it holds.

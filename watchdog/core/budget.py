@@ -46,6 +46,8 @@ class Budget:
     declared_by_gpu: Mapping[str, int] = field(default_factory=dict)
     # What claims gave on its cards.
     parts: tuple[Part, ...] = ()
+    # As in `Assessment`.
+    open_share: str = ""
     # Whether resources that nobody has checked count, because nothing else applies; False: something else counts
     # instead; None: neither is the case.
     unlisted_counts: bool | None = None
@@ -99,9 +101,9 @@ def leaves_open(declaration: PodDeclaration, names: Iterable[str]) -> bool:
 
 
 def claimed_gpus(declaration: PodDeclaration, container: str | None) -> frozenset[str]:
-    """The GPUs on which a container (None: the pod) holds anything by claims."""
+    """The GPUs on which a container (None: the pod) is known to hold anything by claims."""
     claimed = declaration.claimed if container is None else _claimed_of([container], declaration)
-    return frozenset(part.gpus[0] for each in claimed.values() for part in each.parts if part.gpus)
+    return frozenset(part.gpu for each in claimed.values() for part in each.parts if part.gpu is not None)
 
 
 def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], account: Account, policy: Policy) -> Budget:
@@ -218,7 +220,8 @@ def _budget(phase: Phase, declaration: PodDeclaration, account: Account, policy:
     if any(each.gives_amounts for each in claimed.values()):
         return _granted_by_claims(claimed, _Beside.of(amounts, declaration, account, policy), account, policy)
     if not amounts:
-        return _without(declaration.amounts if one is None else {}, account, policy)
+        granted = _without(declaration.amounts if one is None else {}, account, policy)
+        return replace(granted, open_share=_open_share(parts_of(claimed.values(), account.gpu)))
     return _granted(amounts, _idle(amounts, declaration, account), account, policy)
 
 
@@ -292,10 +295,11 @@ def _granted_by_claims(claimed: Mapping[str, Claimed], beside: _Beside, account:
         why = f"it is not known which of the pod's cards it has by {whose.source} and which by its claims"
         return Budget(declared_by=_all_sources(claimed, other), unknown=why)
     parts = parts_of(claimed.values(), account.gpu)
-    if beside.budget is None and any(part.size is None for part in parts):
+    open_share = _open_share(parts) if beside.budget is None else ""
+    if open_share:
         other = _default(account, policy)  # for a card that it shares without an amount, beside what it holds there
     if other.allowed is None:
-        return other
+        return replace(other, open_share=open_share)
     sizes = [(part.size or 0, part.is_whole) for part in parts]
     shares, whole = (sum(size for size, is_all in sizes if is_all is which) for which in (False, True))
     contexts = account.contexts(account.uses)
@@ -311,9 +315,15 @@ def _granted_by_claims(claimed: Mapping[str, Claimed], beside: _Beside, account:
         requests_by_container=_added(each_has, other.requests_by_container),
         requested=None if other.requested is None else min(declared + other.requested, LARGEST),
         allowed_by_request=None if other.requested is None else min(allowed + _by_request(other), LARGEST),
-        declared_by_gpu=by_gpu(parts),
+        declared_by_gpu=by_gpu(parts, account.gpu),
         parts=parts,
+        open_share=open_share,
     )
+
+
+def _open_share(parts: Iterable[Part]) -> str:
+    """What gave the first of the shares without an amount; empty if all have one."""
+    return next((part.source for part in parts if part.size is None), "")
 
 
 def _all_sources(claimed: Mapping[str, Claimed], other: Budget, parts: Iterable[Part] = ()) -> str:

@@ -30,7 +30,7 @@ class Part:
     """A part of a claim: one device, or a share of one. Several containers, and pods, can hold the same part."""
 
     key: PartKey
-    # The cards on which it may be; empty: not known. Several only if they have the same size.
+    # The cards on which it may be; empty: not known. Several only if its size does not depend on which it is.
     gpus: tuple[str, ...]
     # Its bytes; None: it is a share without an amount.
     size: int | None
@@ -38,6 +38,11 @@ class Part:
     is_whole: bool = False
     # `claim train/gpu`.
     source: str = ""
+
+    @property
+    def gpu(self) -> str | None:
+        """The card on which it is; None if that is not known."""
+        return self.gpus[0] if len(self.gpus) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +88,7 @@ def claimed_by(pod: Pod, container: Container, cards: Cards, policy: Policy) -> 
             found = (
                 _part(device, key, cards, count_shares=policy.claims.count_shares)
                 if device.is_driver_known
-                else f"the ResourceSlices of this node list no device of the driver of {device.name}"
+                else f"no ResourceSlice lists {device.name}, nor any device of its driver on this node"
             )
             if isinstance(found, str):
                 gave_gpu = device.is_driver_known and (not device.is_listed or _gpus(device, cards)[1])
@@ -111,11 +116,16 @@ def _part(device: ClaimedDevice, key: PartKey, cards: Cards, *, count_shares: bo
         return _share(device, key, gpus, cards, count_shares=count_shares)
     if not device.is_listed:
         return f"the ResourceSlices of this node do not list {device.name}, which is all its own"
-    sizes = [cards.size(gpu) for gpu in gpus] or [device.size]
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes):
+    size = _size(gpus, cards) if gpus else device.size
+    if size is None:
         return f"the size of {device.name} is not known"
-    return Part(key=key, gpus=gpus, size=min(known), is_whole=True)
+    return Part(key=key, gpus=gpus, size=size, is_whole=True)
+
+
+def _size(gpus: tuple[str, ...], cards: Cards) -> int | None:
+    """The size of a device that may be each of these; None if it is not known, or depends on which it is."""
+    sizes = {cards.size(gpu) for gpu in gpus}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _share(
@@ -126,11 +136,11 @@ def _share(
         return Part(key=key, gpus=gpus, size=min(device.memory, LARGEST) if device.memory else None)
     if not device.shares_in_all:
         return f"the ResourceSlices of this node do not say how many shares {device.name} has"
-    sizes = [size for size in (cards.size(gpu) for gpu in gpus) if size is not None]
-    if not sizes or len(sizes) < len(gpus):
+    size = _size(gpus, cards)
+    if size is None:
         return f"the size of {device.name} is not known"
     number = min(device.shares, device.shares_in_all)
-    return Part(key=key, gpus=gpus, size=-(-min(sizes) * number // device.shares_in_all))
+    return Part(key=key, gpus=gpus, size=-(-size * number // device.shares_in_all))
 
 
 def _gpus(device: ClaimedDevice, cards: Cards) -> tuple[tuple[str, ...], bool]:
@@ -141,7 +151,7 @@ def _gpus(device: ClaimedDevice, cards: Cards) -> tuple[tuple[str, ...], bool]:
     named = tuple(gpu.uuid for gpu in cards.gpus if gpu.uuid == device.uuid)
     if named or device.parent is None:
         return named, bool(named)
-    alike = tuple(gpu.uuid for gpu in cards.instances(device.parent, device.profile))
+    alike = tuple(gpu.uuid for gpu in cards.instances(device.parent, device.profile, device.placement))
     return alike, bool(alike) or device.parent in cards.parents or any(g.parent == device.parent for g in cards.gpus)
 
 
@@ -271,10 +281,11 @@ def are_placed(claimed: Iterable[Claimed]) -> bool:
     return any(part.size is not None for part in parts) and all(part.gpus or part.is_whole for part in parts)
 
 
-def by_gpu(parts: Iterable[Part]) -> Mapping[str, int]:
-    """The bytes of parts by card, as far as they have an amount and a card."""
+def by_gpu(parts: Iterable[Part], gpu: str | None) -> Mapping[str, int]:
+    """The bytes of the parts on a card (None: any) by card, as far as they have an amount, and a card that is known."""
     found: dict[str, int] = {}
     for part in parts:
-        if part.size is not None and part.gpus:
-            found[part.gpus[0]] = found.get(part.gpus[0], 0) + part.size
+        where = gpu if gpu in part.gpus else part.gpu
+        if part.size is not None and where is not None:
+            found[where] = found.get(where, 0) + part.size
     return found

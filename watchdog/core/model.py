@@ -126,6 +126,9 @@ class Process:
     ended: bool = False
 
 
+MigPlacement = tuple[int, int]  # the ID of a GPU instance's profile, and the first memory slice that it has
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """A schedulable device: a card without MIG, or a MIG instance. Amounts are bytes; None if unknown."""
@@ -141,6 +144,8 @@ class Gpu:
     ci: int | None = None
     # The MIG profile: `1g.10gb`.
     profile: str | None = None
+    # Where the GPU instance is on its card; None: the driver does not say.
+    placement: MigPlacement | None = None
     # False when it has stopped answering.
     up: bool = True
     # Whether its processes are known in this snapshot.
@@ -326,6 +331,8 @@ class ClaimedDevice:
     parent: str | None = None
     # The MIG profile; None: it is no MIG instance.
     profile: str | None = None
+    # Where that instance is on its card, or is made when its pod starts; None: its driver does not say.
+    placement: MigPlacement | None = None
     # The bytes of its memory that the claim consumes; None: none are named.
     memory: int | None = None
     # Whether others may be given shares of it too; otherwise the claim has all of it.

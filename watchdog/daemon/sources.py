@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
@@ -25,7 +25,7 @@ from watchdog.core.rules import (
     rule_of,
     switches,
 )
-from watchdog.kube.claims import ClaimReader, Devices, MissingClaim, ReadClaims
+from watchdog.kube.claims import NOT_READ, ClaimReader, DeviceKey, Devices, MissingClaim, ReadClaims
 from watchdog.kube.files import ClaimFile
 from watchdog.kube.kinds import NAMESPACES, NODE, PODS, SLICES, WATCHED_KINDS, FileT, InformerT, WatchedKind
 from watchdog.options import Options, flag
@@ -79,7 +79,13 @@ class PodSource(Source[PodList], Protocol):
 # What is known, and the gaps in it; the pod list has its own gaps, and its own age.
 NodeSource = Source[tuple[Node, tuple[Gap, ...]]]
 NamespaceSource = Source[tuple[Namespaces, tuple[Gap, ...]]]
-SliceSource = Source[tuple[Devices, tuple[Gap, ...]]]
+
+
+class SliceSource(Source[tuple[Devices, tuple[Gap, ...]]], Protocol):
+    """Where the devices that claims can be given come from."""
+
+    def want(self, strangers: Collection[DeviceKey]) -> None:
+        """Read those of no node too while there are such devices."""
 
 
 class ClaimSource(Source[tuple[ReadClaims, tuple[Gap, ...]]], Protocol):
@@ -115,7 +121,7 @@ class NoSource(Generic[T]):
 
 
 NO_NAMESPACES: Final[NamespaceSource] = NoSource[tuple[Namespaces, tuple[Gap, ...]]](({}, ()))
-NO_SLICES: Final[SliceSource] = NoSource[tuple[Devices, tuple[Gap, ...]]](({}, ()))
+NO_SLICES: Final[SliceSource] = NoSource[tuple[Devices, tuple[Gap, ...]]]((NOT_READ, ()))
 _UNREAD: Final = ReadClaims(lacking=Problem("claims are not read", "give --claims FILE and --slices FILE"))
 NO_CLAIMS: Final[ClaimSource] = NoSource[tuple[ReadClaims, tuple[Gap, ...]]]((_UNREAD, ()))
 
@@ -283,6 +289,10 @@ class Sources:
             return pods
         (claims, claim_gaps), (devices, slice_gaps) = self.claims.read(now), self.slices.read(now)
         known = self._claim_reader.with_claims(pods.pods, claims, devices)
+        self.slices.want(self._claim_reader.strangers)
+        if self._claim_reader.strangers and self.slices.has_changed():  # they have just been listed
+            devices, slice_gaps = self.slices.read(now)
+            known = self._claim_reader.with_claims(pods.pods, claims, devices)
         self.claims.want(self._claim_reader.missing)
         if self._cluster is not None and self._claim_reader.has_claims:
             self._cluster.follow_claims()

@@ -7,21 +7,27 @@ not shared it is only a filter (k8s.io/api/resource/v1). So only the allocation 
 import json
 import math
 import operator
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from watchdog.core.errors import Problem
-from watchdog.core.model import Claim, ClaimedDevice, Gap, GapReason, Pod
+from watchdog.core.model import Claim, ClaimedDevice, Gap, GapReason, MigPlacement, Pod
 from watchdog.core.units import LARGEST, brief, parse_number
 from watchdog.kube.wire import Item, decode_json
 
 _MOST_DEVICES: Final = 32  # of one claim, as the API server limits it (AllocationResultsMaxSize in k8s.io/api/resource)
 _MEMORY: Final = "memory"
 _VERSION: Final = "resource.k8s.io/v1"  # earlier ones have the values of a device elsewhere
+# gpu-0-mig-1g10gb-19-4: the card, the profile, its ID, and where the instance begins (MigSpecTuple.ToCanonicalName in
+# sigs.k8s.io/dra-driver-nvidia-gpu). A device that is made when its pod starts has no other identity.
+_NVIDIA: Final = "gpu.nvidia.com"
+_MIG_NAME: Final = re.compile(r"gpu-\d+-mig-.+-(\d{1,9})-(\d{1,9})", re.ASCII)
 _SHARES: Final = "shares"  # of NVIDIA's driver where the policy of its class has a number of them
 
 
@@ -95,14 +101,17 @@ DeviceKey = tuple[str, str, str]  # the driver, the pool, and the name in it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceDevice:
-    """A device that a driver publishes on this node."""
+    """A device that a driver publishes, on this node or on none."""
 
     # As in `ClaimedDevice`.
     uuid: str | None = None
     parent: str | None = None
     profile: str | None = None
+    placement: MigPlacement | None = None
     size: int | None = None
     shares: int | None = None
+    # Whether it is of this node alone; else it is one that several nodes can reach, such as over the network.
+    is_of_node: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +140,7 @@ class Allocation:
 
 Allocations = Mapping[tuple[str, str], Allocation]  # by namespace and name
 Devices = Mapping[DeviceKey, SliceDevice]
+NOT_READ: Final[Devices] = MappingProxyType({})  # what is published has not been read yet
 MissingClaim = tuple[Pod, str]  # a pod, and the name of a claim of which it is not known what it gave that pod
 
 
@@ -245,8 +255,10 @@ def decode_slice(item: Item) -> PublishedDevices:
             uuid=_text(each, spec.driver, "uuid"),
             parent=_text(each, spec.driver, "parentUUID"),
             profile=_text(each, spec.driver, "profile"),
+            placement=_placement(spec.driver, each.name),
             size=_amount(each, spec.driver, _MEMORY),
             shares=_amount(each, spec.driver, _SHARES),
+            is_of_node=spec.node_name is not None,
         )
         for each in spec.devices or ()
     }
@@ -265,6 +277,11 @@ def newest_devices(slices: Iterable[PublishedDevices]) -> Devices:
         elif each.generation == before:
             newest[each.pool] = before, {**known, **each.devices}
     return {key: device for _, devices in newest.values() for key, device in devices.items()}
+
+
+def _placement(driver: str, name: str) -> MigPlacement | None:
+    found = _MIG_NAME.fullmatch(name) if driver == _NVIDIA else None
+    return (int(found[1]), int(found[2])) if found is not None else None
 
 
 def _text(device: _RawDevice, driver: str, name: str) -> str | None:
@@ -299,6 +316,8 @@ class ClaimReader:
         self._result: tuple[Pod, ...] = ()
         # Whether any pod has had a claim so far.
         self.has_claims = False
+        # What pods that have not finished were given, and may be devices of no node.
+        self.strangers: set[DeviceKey] = set()
         # The claims of pods that have not finished of which it is not known, at least not for good, what they gave.
         self.missing: tuple[MissingClaim, ...] = ()
         # One for all pods that run with such a claim and need the same remedy.
@@ -313,7 +332,7 @@ class ClaimReader:
 
     def _read_all(self, pods: tuple[Pod, ...], read: ReadClaims, devices: Devices) -> tuple[Pod, ...]:
         self.missing = self.gaps = ()
-        self._unsettled = []
+        self._unsettled, self.strangers = [], set()
         if not any(pod.claims for pod in pods):
             self._made = {}
             return pods
@@ -329,21 +348,22 @@ class ClaimReader:
         if len(self._read) > _MOST_KEPT:
             self._read = {key: each for key, each in self._read.items() if key[0] in present}
         self._made = {uid: each for uid, each in self._made.items() if uid in present}
-        result = tuple(self._with_claims(pod, read, devices, holders) if pod.claims else pod for pod in pods)
+        offered = _Offered.of(devices)
+        result = tuple(self._with_claims(pod, read, offered, holders) if pod.claims else pod for pod in pods)
         self.missing = (*missing_claims(result), *self._unsettled)
-        self.gaps = _gaps(result, read, has_devices=bool(devices))
+        self.gaps = _gaps(result, read, has_devices=devices is not NOT_READ)
         return result
 
     def _with_claims(
         self,
         pod: Pod,
         read: ReadClaims,
-        devices: Devices,
+        offered: "_Offered",
         holders: Mapping[tuple[str, str], Mapping[str, str]],
     ) -> Pod:
         claims = {
             entry: replace(
-                self._given(pod, claim, read, devices),
+                self._given(pod, claim, read, offered),
                 shared_with=_others(pod, holders.get((pod.namespace, claim.name), {})),
             )
             for entry, claim in pod.claims.items()
@@ -354,7 +374,7 @@ class ClaimReader:
             self._made[pod.uid] = pod, made
         return made
 
-    def _given(self, pod: Pod, claim: Claim, read: ReadClaims, devices: Devices) -> Claim:
+    def _given(self, pod: Pod, claim: Claim, read: ReadClaims, offered: "_Offered") -> Claim:
         if not claim.name:
             return replace(claim, unknown="it has not been made yet")
         key = pod.uid, claim.name
@@ -369,11 +389,9 @@ class ClaimReader:
         if not isinstance(allocation, Allocation):
             problem = _why_unread(pod, claim, read)
             return replace(claim, unknown=_BEING_READ if problem is None else problem.cause)
-        drivers = {driver for (driver, _, _), each in devices.items() if each.uuid or each.parent}
-        every = (
-            _listed(device, devices.get(place), is_gpu=place[0] in drivers, is_known=_knows(devices, place[0]))
-            for place, device in allocation.devices
-        )
+        if not pod.is_finished:
+            self.strangers.update(place for place, _ in allocation.devices if offered.lacks(place))
+        every = (offered.describe(place, device) for place, device in allocation.devices)
         return replace(claim, devices=tuple(each for each in every if each is not None), unknown="")
 
 
@@ -434,17 +452,18 @@ def _unread_problems(pod: Pod, read: ReadClaims) -> Iterator[tuple[str, Problem]
 
 
 _SEE_SLICES: Final = (
-    "see `kubectl get resourceslices -o yaml`: the driver has taken out a device that is in use; restart its kubelet "
-    "plugin"
+    "see `kubectl get resourceslices -o yaml`: the driver has taken out a device that is in use, or its kubelet plugin "
+    "does not run on this node; start that again"
 )
 
 
 def _unlisted_problems(pod: Pod) -> Iterator[tuple[str, Problem]]:
-    """The claims of a pod that gave it all of a device which the slices do not list."""
+    """The claims of a pod that gave it a device which the slices do not list, so that it is not known what it is."""
     for claim in {claim.name: claim for claim in pod.claims.values()}.values():
         for device in claim.devices:
-            if not (device.is_listed or device.memory or device.is_shared):
-                yield claim.name, Problem(f"no ResourceSlice of this node lists {device.name}", _SEE_SLICES)
+            is_share = device.is_driver_known and (device.memory or device.is_shared)
+            if not (device.is_listed or is_share):
+                yield claim.name, Problem(f"no ResourceSlice lists {device.name}", _SEE_SLICES)
 
 
 def _gap(titles: Mapping[str, str], remedy: str) -> Gap:
@@ -454,25 +473,46 @@ def _gap(titles: Mapping[str, str], remedy: str) -> Gap:
     return Gap(reason=GapReason.CLAIMS, what=f"claims of {named}{more}", problem=Problem(cause, remedy))
 
 
-def _knows(devices: Devices, driver: str) -> bool:
-    return any(key[0] == driver for key in devices)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offered:
+    """The devices that drivers publish, and which of them do so on this node."""
 
+    devices: Devices
+    drivers: frozenset[str]
+    # Those of them that publish GPUs.
+    of_gpus: frozenset[str]
 
-def _listed(
-    device: ClaimedDevice, published: SliceDevice | None, *, is_gpu: bool, is_known: bool
-) -> ClaimedDevice | None:
-    """A device with what its slice says; None if it is missing there, and the driver's others are no GPUs.
+    @classmethod
+    def of(cls, devices: Devices) -> "_Offered":
+        own = {place: each for place, each in devices.items() if each.is_of_node}
+        of_gpus = frozenset(place[0] for place, each in own.items() if each.uuid or each.parent)
+        return cls(devices=devices, drivers=frozenset(place[0] for place in own), of_gpus=of_gpus)
 
-    Without any slice of its driver nobody knows what it is: its memory may be that of a network card.
-    """
-    if published is None:
-        return device if is_gpu else None if is_known else replace(device, is_driver_known=False)
-    return replace(
-        device,
-        uuid=published.uuid,
-        parent=published.parent,
-        profile=published.profile,
-        size=published.size,
-        shares_in_all=published.shares,
-        is_listed=True,
-    )
+    def lacks(self, place: DeviceKey) -> bool:
+        """Whether a device is not published on this node, and not known to be no GPU by what its driver publishes."""
+        published = self.devices.get(place)
+        if published is not None and published.is_of_node:
+            return False
+        return place[0] in self.of_gpus or place[0] not in self.drivers
+
+    def describe(self, place: DeviceKey, device: ClaimedDevice) -> ClaimedDevice | None:
+        """A device with what its slice says; None if it is missing there, and the driver's others are no GPUs.
+
+        Without any slice of its driver on this node nobody knows what it is: its memory may be that of a network card,
+        or the driver of the GPUs is being restarted.
+        """
+        published = self.devices.get(place)
+        if published is None:
+            if place[0] in self.of_gpus:
+                return device
+            return None if place[0] in self.drivers else replace(device, is_driver_known=False)
+        return replace(
+            device,
+            uuid=published.uuid,
+            parent=published.parent,
+            profile=published.profile,
+            placement=published.placement,
+            size=published.size,
+            shares_in_all=published.shares,
+            is_listed=True,
+        )

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, Generic, TypeVar
@@ -13,6 +13,7 @@ from watchdog.core.rules import Namespaces
 from watchdog.kube.claims import (
     Allocation,
     Allocations,
+    DeviceKey,
     Devices,
     MissingClaim,
     ReadClaims,
@@ -215,6 +216,9 @@ class SliceFile(AgelessFile[Devices]):
 
     def __init__(self, path: Path, node: str | None = None) -> None:
         super().__init__(path, partial(parse_slices, node=node), {})
+
+    def want(self, strangers: Collection[DeviceKey]) -> None:
+        """Nothing: it has all that there are."""
 
 
 _WRITE_CLAIMS: Final = "write `kubectl get resourceclaims -A -o json` to the file of --claims again"

@@ -1,6 +1,6 @@
 """Informers for what is watched of this node: its pods, its node object, its slices; and the labels of namespaces."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from watchdog.clock import Bell
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodKeys, PodList
 from watchdog.core.rules import Namespaces
-from watchdog.kube.claims import Devices, PublishedDevices, decode_slice, newest_devices
+from watchdog.kube.claims import NOT_READ, DeviceKey, Devices, PublishedDevices, decode_slice, newest_devices
 from watchdog.kube.client import Api
 from watchdog.kube.departures import Departures
 from watchdog.kube.objects import NO_KEYS, decode_namespace, decode_node, decode_pod, distinct_pods, shrunk
@@ -93,27 +93,78 @@ class NodeInformer(Informer[Node, Node]):
 
 
 class SliceInformer(Informer[PublishedDevices, Devices]):
-    """Lists and watches the ResourceSlices of one node: the devices that drivers offer there for claims."""
+    """Lists and watches the ResourceSlices of one node: the devices that drivers offer there for claims.
+
+    Those of no node, which devices have that several nodes can reach, are watched too while they are wanted.
+    """
 
     def __init__(self, api: Api, node: str, bell: Bell) -> None:
-        resource = Resource(
-            noun=f"resource slices of node {node}",
-            thread="api-slices",
-            reason=GapReason.CLAIMS,
-            path="/apis/resource.k8s.io/v1/resourceslices",
-            list_kind="ResourceSliceList",
-            # The API server has an index for it, unlike for the name of the pool, which 1.34 can't select by at all.
-            selector={"fieldSelector": f"spec.nodeName={node}"},
-            heartbeat=False,
-            make_store=lambda: Store(decode_slice, namespaced=False, own=lambda value: tuple(value.devices.values())),
-            gather=_gather_slices,
-        )
-        super().__init__(api, resource, bell)
+        self._others: Informer[PublishedDevices, Devices] = Informer(api, _slices_of("", "api-other-slices"), bell)
+        self._merged: tuple[Devices, Devices, Devices] = {}, {}, {}
+        super().__init__(api, _slices_of(node, "api-slices"), bell)
+
+    def want(self, strangers: Collection[DeviceKey]) -> None:
+        """Read those of no node too while there are such devices; where nothing is watched they are listed, once."""
+        others = self._others
+        if self.view.synced is None:
+            return  # what is missing may be on its way
+        if not self.is_following:
+            if strangers and others.view.synced is None and others.view.problem is None:
+                others.fetch()
+        elif others.is_following:
+            if not strangers:
+                others.forget()
+        elif strangers:
+            try:
+                others.start()
+            except RuntimeError:  # no thread can be started at the moment
+                others.forget()
+
+    def stop(self) -> None:
+        """Stop at once."""
+        self._others.stop()
+        super().stop()
+
+    def forget(self) -> None:
+        """Stop and forget all devices."""
+        super().forget()
+        self._others.forget()
+
+    @property
+    def has_died(self) -> bool:
+        """Whether a thread has ended without being stopped."""
+        return super().has_died or self._others.has_died
+
+    def has_changed(self) -> bool:
+        """Whether `read` would return something else than last time."""
+        return super().has_changed() or self._others.has_changed()
 
     def read(self, now: Now) -> tuple[Devices, _Gaps]:
         """The devices as known now, and gaps."""
-        view = self.take_view()
-        return view.objects, view.gaps
+        view, others = self.take_view(), self._others.take_view()
+        if view.synced is None:
+            return NOT_READ, view.gaps
+        if not others.objects:
+            return view.objects, (*view.gaps, *others.gaps)
+        if self._merged[0] is not view.objects or self._merged[1] is not others.objects:
+            self._merged = view.objects, others.objects, {**others.objects, **view.objects}
+        return self._merged[2], (*view.gaps, *others.gaps)
+
+
+def _slices_of(node: str, thread: str) -> Resource[PublishedDevices, Devices]:
+    """The slices of a node; "": those of none."""
+    return Resource(
+        noun=f"resource slices of {f'node {node}' if node else 'no node'}",
+        thread=thread,
+        reason=GapReason.CLAIMS,
+        path="/apis/resource.k8s.io/v1/resourceslices",
+        list_kind="ResourceSliceList",
+        # The API server has an index for it, unlike for the name of the pool, which 1.34 can't select by at all.
+        selector={"fieldSelector": f"spec.nodeName={node}"},
+        heartbeat=False,
+        make_store=lambda: Store(decode_slice, namespaced=False, own=lambda value: tuple(value.devices.values())),
+        gather=_gather_slices,
+    )
 
 
 def _gather_slices(store: Store[PublishedDevices]) -> tuple[Devices, _Gaps]:

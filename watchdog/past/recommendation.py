@@ -199,7 +199,9 @@ def _reason(usage: Usage, fit: Fit) -> str:
         Fit.UNKNOWN: "its use is unknown: the driver did not report it",
     }
     reason = reasons[fit]
-    if usage.claim is not None:
+    if last.open_share:
+        reason += f": {inert(last.open_share)} gives it a share of a card, but no amount"
+    elif usage.claim is not None:
         reason += f", by claim {inert('/'.join(usage.claim))}"
         sharing = dict.fromkeys(title for claim in last.pod.claims.values() for title in claim.shared_with)
         reason += f", which {inert(', '.join(sharing))} has too: what they use together counts" if sharing else ""

@@ -10,9 +10,9 @@ from typing import Final
 from watchdog.core.amount import Cards
 from watchdog.core.assessment import Assessment
 from watchdog.core.declare import CONTAINER
-from watchdog.core.model import ContainerKind, Gpu
+from watchdog.core.model import Claim, ClaimedDevice, ContainerKind, Gpu
 from watchdog.core.policy import Allowance, Declaration, Policy, Special
-from watchdog.core.units import format_bytes, format_quantity, parse_number
+from watchdog.core.units import brief, format_bytes, format_quantity, parse_number
 from watchdog.report.text import inert
 
 _GI: Final = 2**30
@@ -100,13 +100,12 @@ def _written(assessment: Assessment, declaration: Declaration, key: str) -> dict
     return found
 
 
-def _least(assessment: Assessment, declaration: Declaration, policy: Policy) -> int:
-    """The bytes that an account without a declaration has to declare in this way to be within its limit."""
-    allowance = declaration.allowance or policy.allowance
+def _least(assessment: Assessment, allowance: Allowance, *, per_gpu: bool) -> int:
+    """The bytes that an account without a declaration has to declare to be within its limit, on each GPU or in all."""
     by_gpu: dict[str, list[int]] = {}
     for use in assessment.uses:
         by_gpu.setdefault(use.gpu, []).append(use.used_at_least)
-    parts = list(by_gpu.values()) if declaration.per == "gpu" else [list(chain.from_iterable(by_gpu.values()))]
+    parts = list(by_gpu.values()) if per_gpu else [list(chain.from_iterable(by_gpu.values()))]
     return max((needed(sum(part), len(part), allowance) for part in parts), default=0)
 
 
@@ -176,12 +175,18 @@ def advice(
         allowed, declared = assessment.allowed_by_request, assessment.requested
     is_over = allowed is not None and declared is not None and assessment.compared > allowed
     is_new, container = assessment.declared_by == "default", _declarer(assessment)
+    shared = _open_share(assessment) if is_new and is_over else None
+    if shared is not None:
+        least = round_up(max(_least(assessment, policy.allowance, per_gpu=True), 1))
+        use = _LESS if declared else "use no GPU memory or"
+        return f"{use} make the pod again with {_asked(*shared)} of at least {_amount_to_write(least)}"
     found = _declaration_for(assessment, policy, container)
     if found is not None and not found[0].counts_devices and not (is_new and _is_ephemeral(assessment)):
         raised = _RaisedDeclaration(assessment, *found, container)
         if allowed is None or declared is None or not is_over:
             return f"{_LESS} declare more" if is_new else f"{_LESS} declare more: raise {raised.place}"
-        missing = _least(assessment, found[0], policy) if is_new else assessment.compared - allowed
+        allowance, per_gpu = found[0].allowance or policy.allowance, found[0].per == "gpu"
+        missing = _least(assessment, allowance, per_gpu=per_gpu) if is_new else assessment.compared - allowed
         return raised.clause(declared, missing, Cards(gpus=tuple(gpus)), under_pressure=under_pressure)
     if allowed is None or declared is None or not is_over:
         return f"{_LESS} declare more"
@@ -203,14 +208,49 @@ CLAIM_KEY: Final = "capacity.requests.memory"  # of a request of a ResourceClaim
 
 
 def claimed_request(assessment: Assessment) -> tuple[str, str] | None:
-    """The claim and its request that gave the one share of a card that declares; None if anything else does."""
-    shares = {
-        f"claim {claim.name}/{device.request}": (claim.name, device.request.partition("/")[0])
-        for claim in assessment.pod.claims.values()
-        for device in claim.devices
-        if device.memory
-    }
-    return shares.get(assessment.declared_by or "")
+    """The claim and its request whose amount counts, or would if it had one; None if anything else declares."""
+    found = _claimed_share(assessment) or _open_share(assessment)
+    return None if found is None else (found[0].name, _main_request(found[1]))
+
+
+def _claimed_share(assessment: Assessment) -> tuple[Claim, ClaimedDevice] | None:
+    """The one share of a card that declares, and its claim; None if anything else does."""
+    found = _claimed_device(assessment, assessment.declared_by or "")
+    return found if found is not None and found[1].memory else None
+
+
+def _open_share(assessment: Assessment) -> tuple[Claim, ClaimedDevice] | None:
+    """A share without an amount that could have had one, and its claim; None if the account has none."""
+    found = _claimed_device(assessment, assessment.open_share)
+    # What a claim consumes has every capacity of its device, also where it is 0.
+    return found if found is not None and found[1].memory is not None else None
+
+
+def _claimed_device(assessment: Assessment, source: str) -> tuple[Claim, ClaimedDevice] | None:
+    """The device that a source like `claim NAME/REQUEST` is, and its claim; one with an amount before others."""
+    every = [(claim, device) for claim in assessment.pod.claims.values() for device in claim.devices]
+    own = [pair for pair in every if source == f"claim {brief(pair[0].name)}/{brief(pair[1].request)}"]
+    return max(own, key=lambda pair: bool(pair[1].memory), default=None)
+
+
+def _main_request(device: ClaimedDevice) -> str:
+    """The request of a claim, without which of its alternatives was given."""
+    return device.request.partition("/")[0]
+
+
+def open_share(assessment: Assessment) -> str:
+    """That a claim gave an account a share of a card without an amount, and what to add, as a clause; empty if not."""
+    if not assessment.open_share:
+        return ""
+    text = f"{inert(assessment.open_share)} gives it a share of a card, but no amount of memory"
+    found = _open_share(assessment)
+    return f"{text}: to have one, make the pod again with {_asked(*found)}" if found is not None else text
+
+
+def _asked(claim: Claim, device: ClaimedDevice) -> str:
+    """What to ask for, up to an amount: `a ResourceClaim like c whose request gpu has capacity.requests.memory`."""
+    kind = f"Template like {inert(claim.template)}" if claim.template else f" like {inert(claim.name)}"
+    return f"a ResourceClaim{kind} whose request {inert(_main_request(device))} has {CLAIM_KEY}"
 
 
 def _raised_claim(assessment: Assessment, least: int) -> str:
@@ -221,16 +261,10 @@ def _raised_claim(assessment: Assessment, least: int) -> str:
     gpu = assessment.account.gpu
     if gpu is not None and not assessment.declared and (assessment.declared_by or "").startswith("claim "):
         return f"use no GPU memory on {inert(gpu)}: its claims gave it none there"
-    found = claimed_request(assessment)
+    found = _claimed_share(assessment)
     if found is None:
         return ""
-    name, request = found
-    template = next((claim.template for claim in assessment.pod.claims.values() if claim.name == name), "")
-    like = f"ResourceClaimTemplate like {inert(template)}" if template else f"ResourceClaim like {inert(name)}"
-    return (
-        f"{_LESS} make the pod again with a {like} whose request {inert(request)} has {CLAIM_KEY} of at least "
-        f"{_amount_to_write(least)}"
-    )
+    return f"{_LESS} make the pod again with {_asked(*found)} of at least {_amount_to_write(least)}"
 
 
 def _without_a_key(assessment: Assessment, declared: int, policy: Policy) -> str:

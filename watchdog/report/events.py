@@ -20,7 +20,7 @@ from watchdog.report.sentences.action import afterwards, outcome_note, shown_as
 from watchdog.report.sentences.brakes import observing_because
 from watchdog.report.sentences.following import begun_note, misdeclared_note, note
 from watchdog.report.sentences.usage import terms, threshold_text
-from watchdog.report.text import LONGEST_NOTE, clip, fit, inert, quoted, shorten_names, size_of
+from watchdog.report.text import LONGEST_NOTE, capital, clip, fit, inert, quoted, shorten_names, size_of
 
 OVER_LIMIT: Final = "GPUMemoryOverLimit"
 RELEASED: Final = "GPUMemoryReleased"
@@ -271,6 +271,8 @@ def _remedy(entry: PlanEntry, report: CycleReport) -> str:
     assessment = entry.assessment
     who = "pod" if assessment.account.container is None else "container"
     none = f"The {who} declares no GPU memory. " if assessment.declared_by == "default" else ""
+    if assessment.open_share:
+        none = f"{capital(inert(assessment.open_share))} gives the {who} a share of a card, but no amount of memory. "
     pressed = entry.definition.under_pressure
     what = advice(assessment, report.policy, under_pressure=pressed, gpus=report.snapshot.gpus)
     return f"{none}To stay within the limit, {what}."

@@ -221,6 +221,9 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     declared_by: str | None = None
     # What claims gave on each GPU, by its UUID; absent without any.
     declared_by_gpu: dict[str, Bytes] | UnsetType = UNSET
+    # Which claim gave it a share of a card without an amount, and what to add, as a clause; absent unless the default,
+    # or nothing, applies because of that.
+    open_share: str | UnsetType = UNSET
     # Other pods that have its claims, some of them; what they use of these, and which of them uses more than its pod.
     # Each is absent if there is none.
     shared_with: tuple[str, ...] | UnsetType = UNSET

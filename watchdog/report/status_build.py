@@ -17,7 +17,7 @@ from watchdog.core.policy import Policy, Step
 from watchdog.core.residual import is_listed
 from watchdog.core.tally import StepKey, Tally, is_tallied
 from watchdog.core.units import LARGEST, format_percent
-from watchdog.report.advice import advice, declare_by
+from watchdog.report.advice import advice, declare_by, open_share
 from watchdog.report.changes import BEGUN, Change, ChangeKind
 from watchdog.report.figures import (
     Bounds,
@@ -87,6 +87,7 @@ def account_status(
         declared=assessment.declared,
         declared_by=assessment.declared_by,
         declared_by_gpu=dict(assessment.declared_by_gpu) or ABSENT,
+        open_share=open_share(assessment) or ABSENT,
         shared_with=_shared_with(assessment) or ABSENT,
         used_beside=assessment.beside or ABSENT,
         behind_pod=inert(assessment.behind_pod) or ABSENT,

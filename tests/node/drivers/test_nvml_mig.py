@@ -65,6 +65,32 @@ def test_the_profile_comes_from_the_attributes_where_the_name_lacks_it(
     assert row(world.driver().read(), "MIG-1").profile == expected
 
 
+def test_the_place_of_an_instance_is_read_and_may_stay_unknown(world: NvmlWorld) -> None:
+    """Point 42: claims name instances by it; a driver that does not say where one is hides nothing else of it."""
+    first = StubMig(uuid="MIG-1", slot=0, gi=1, placement=(19, 4))
+    other = StubMig(uuid="MIG-2", slot=1, gi=2)
+    driver = world.driver()
+    world.show(mig_card("m", migs=(first, other)))
+    reading = driver.read()
+    assert (reading.gaps, [gpu.placement for gpu in reading.gpus]) == ((), [(19, 4), None])
+    # A new instance can get the ID of one that is gone.
+    again = replace(first, uuid="MIG-3", placement=(14, 2))
+    world.show(mig_card("m", migs=(again, other)))
+    driver = world.driver()
+    assert [gpu.placement for gpu in driver.read().gpus] == [(14, 2), None]
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetGpuInstanceById", "nvmlGpuInstanceGetInfo"])
+def test_an_instance_whose_place_is_refused_is_read_all_the_same(world: NvmlWorld, call: str) -> None:
+    """Without it only instances of one profile can't be told apart, so it is no gap."""
+    mig = StubMig(uuid="MIG-1", placement=(19, 4))
+    world.show(
+        mig_card("m", ghost(1, GIB, gi=1, ci=0), migs=(mig,)), returns=(StubReturn(call=call, code=NO_PERMISSION),)
+    )
+    reading = world.driver().read()
+    assert (reading.gaps, row(reading, "MIG-1").placement, uses(reading, "MIG-1")) == ((), None, {1: GIB})
+
+
 def test_a_process_without_a_compute_instance_is_placed_if_there_is_one_candidate(world: NvmlWorld) -> None:
     """A GPU instance with one row leaves no choice; between two there is no guess."""
     one = mig_card("m", ghost(1, GIB, gi=2))

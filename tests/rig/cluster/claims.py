@@ -19,6 +19,8 @@ class Claims:
         self._pods = pods
         self.node = node
         self._uuids = uuids
+        self._nodes: set[str] = set()
+        self._attached: set[str] = set()
 
     def __enter__(self) -> Self:
         selector = {"cel": {"expression": f'device.driver == "{NVIDIA}"'}}
@@ -27,12 +29,17 @@ class Claims:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._api.call("DELETE", f"{_GROUP}/resourceslices/{self.node}")
+        for name in (*self._nodes, *self._attached):
+            self._api.call("DELETE", f"{_GROUP}/resourceslices/{name}")
+        for name in self._attached:
+            self._api.call("DELETE", f"{_GROUP}/deviceclasses/{name}")
         self._api.call("DELETE", f"{_GROUP}/deviceclasses/{NVIDIA}")
 
-    def offer(self, *uuids: str) -> None:
-        """Have the node's slice list these cards alone, which claims may share where the API server can do that."""
-        self._api.call("DELETE", f"{_GROUP}/resourceslices/{self.node}")
+    def offer(self, *uuids: str, node: str = "") -> None:
+        """Have the slice of a node (the one that was given) list these cards alone, to share where the server can."""
+        node = node or self.node
+        self._nodes.add(node)
+        self._api.call("DELETE", f"{_GROUP}/resourceslices/{node}")
         step = {"min": "1Mi", "step": "1Mi"}
         memory = {"value": _SIZE, "requestPolicy": {"default": _SIZE, "validRange": step}}
         devices = [
@@ -44,16 +51,26 @@ class Claims:
             }
             for number, uuid in enumerate(uuids)
         ]
-        pool = {"name": self.node, "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": NVIDIA, "nodeName": self.node, "pool": pool, "devices": devices}
-        self._make("resourceslices", self.node, spec)
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": NVIDIA, "nodeName": node, "pool": pool, "devices": devices}
+        self._make("resourceslices", node, spec)
+
+    def attach(self, driver: str) -> None:
+        """Have a driver offer a device that all nodes can reach, and a class of its name."""
+        self._attached.add(driver)
+        selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
+        self._make("deviceclasses", driver, {"selectors": [selector]})
+        pool = {"name": "network", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "allNodes": True, "pool": pool, "devices": [{"name": "device-0"}]}
+        self._make("resourceslices", driver, spec)
 
     def _make(self, kind: str, name: str, spec: Any) -> None:
         self._api.ask("POST", f"{_GROUP}/{kind}", {"metadata": {"name": name}, "spec": spec})
 
-    def claim(self, name: str, memory: str) -> None:
-        """A claim for a card, or for so much of one."""
-        request = {"deviceClassName": NVIDIA, "capacity": {"requests": {"memory": memory}}}
+    def claim(self, name: str, memory: str = "", *, of: str = NVIDIA) -> None:
+        """A claim for a card, or for so much of one; or for a device of another class."""
+        request: dict[str, Any] = {"deviceClassName": of}
+        request |= {"capacity": {"requests": {"memory": memory}}} if memory else {}
         spec = {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
         self._api.ask("POST", self._path(), {"metadata": {"name": name}, "spec": spec})
 
@@ -66,15 +83,14 @@ class Claims:
         """Delete a claim; while a pod has it, it stays until that is gone."""
         self._api.ask("DELETE", self._path(name))
 
-    def pod(self, name: str, claim: str, *, bound: bool = False) -> Object:
-        """A pod with this claim, once it runs on the node: by the scheduler, or by its spec alone if `bound`."""
+    def pod(self, name: str, claim: str, *, node: str = "", bound: bool = False) -> Object:
+        """A pod with this claim, once it runs on a node: by the scheduler, or by its spec alone if `bound`."""
+        node = node or self.node
         spec: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimName": claim}]}
-        spec["nodeSelector"] = {"kubernetes.io/hostname": self.node}
-        node = self.node if bound else ""
-        made = self._pods.create(
-            name, node=node, running=False, spec=spec, container={"resources": {"claims": [{"name": "gpu"}]}}
-        )
-        wait_until(lambda: self._pods.read(made)["spec"].get("nodeName") == self.node)
+        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+        container = {"resources": {"claims": [{"name": "gpu"}]}}
+        made = self._pods.create(name, node=node if bound else "", running=False, spec=spec, container=container)
+        wait_until(lambda: self._pods.read(made)["spec"].get("nodeName") == node)
         return self._pods.run(made)
 
     def _path(self, name: str = "") -> str:

@@ -171,9 +171,12 @@ class ControlPlane:
         """End the API server by SIGKILL, which closes no connection properly."""
         self.apiserver.stop(hard=True)
 
-    def start_apiserver(self) -> None:
-        """Start it again on the same port with the same certificates and data, and wait until it is ready."""
-        self.apiserver.start()
+    def start_apiserver(self, *flags: str) -> None:
+        """Start it again on the same port with the same certificates and data, and wait until it is ready.
+
+        `flags` are for this life of it alone.
+        """
+        self.apiserver.start(*flags)
         self.apiserver.wait_for(self._ready)
         self._outdated = True
 

@@ -41,11 +41,11 @@ class Server:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
-    def start(self) -> None:
-        """Start it; nothing is waited for."""
+    def start(self, *more: str) -> None:
+        """Start it, with these arguments in addition; nothing is waited for."""
         with self._lock:
             assert self.pid is None, f"{self.name} runs already"
-            self._process = _STARTER.submit(self._popen).result()
+            self._process = _STARTER.submit(self._popen, more).result()
 
     def stop(self, *, hard: bool = False, limit_s: float = 30.0) -> None:
         """End it and reap it: by SIGTERM, after `limit_s` by SIGKILL; `hard` is SIGKILL at once."""
@@ -78,10 +78,10 @@ class Server:
             return ""
         return self.log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
 
-    def _popen(self) -> subprocess.Popen[bytes]:
+    def _popen(self, more: Sequence[str]) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                self._command,
+                [*self._command, *more],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

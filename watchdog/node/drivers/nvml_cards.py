@@ -9,7 +9,7 @@ from typing import Any, Final
 import pynvml
 
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason
+from watchdog.core.model import Gap, GapReason, MigPlacement
 from watchdog.node.drivers.nvml_calls import (
     ABSENT,
     LACKING,
@@ -47,6 +47,7 @@ class DeviceRow:
     gi: int | None = None
     ci: int | None = None
     profile: str | None = None
+    placement: MigPlacement | None = None
     # The last that NVML reported, in bytes, and so is `reserved`; None: it has reported none.
     total: int | None = None
     reserved: int | None = None
@@ -258,6 +259,8 @@ def _instance(card: NvmlCard, slot: int, before: dict[str, DeviceRow], gaps: lis
     _set_name(card, row, gaps)
     if row.profile is None:
         row.profile = _profile(card, row, gaps)
+    if row.placement is None:
+        row.placement = _placement(card, row)
     return row
 
 
@@ -273,6 +276,19 @@ def _profile(card: NvmlCard, row: DeviceRow, gaps: list[Gap]) -> str | None:
     gpu_slices, compute_slices = attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount
     prefix = f"{compute_slices}c." if compute_slices != gpu_slices else ""
     return f"{prefix}{gpu_slices}g.{round(attributes.memorySizeMB / 1024)}gb"
+
+
+def _placement(card: NvmlCard, row: DeviceRow) -> MigPlacement | None:
+    """Where a MIG instance is on its card; None if NVML does not say, for which it may want more rights than we have.
+
+    It only tells instances of one profile apart, for claims.
+    """
+    try:
+        instance = ask_handle(pynvml.nvmlDeviceGetGpuInstanceById, card.handle, row.gi)
+        info = ask(pynvml.nvmlGpuInstanceGetInfo, instance)
+    except NvmlCallError:
+        return None
+    return info.profileId, info.placement.start
 
 
 def _is_vgpu(handle: object) -> bool:

@@ -285,7 +285,7 @@ def _place(card: NvmlCard, merged: Merged, clients: AbstractSet[tuple[int, int, 
 
 def _layout(rows: Sequence[DeviceRow]) -> tuple[object, ...]:
     """What an enumeration, every ten seconds, may change about the rows of a card."""
-    return tuple((row.uuid, row.index, row.name, row.gi, row.ci, row.slot, row.profile) for row in rows)
+    return tuple((row.uuid, row.index, row.name, row.gi, row.ci, row.slot, row.profile, row.placement) for row in rows)
 
 
 def _conclude(card: NvmlCard, rows: Sequence[DeviceRow], sample: Sample, used: UsedByRow | None) -> CardReading:
@@ -344,6 +344,7 @@ def gpu_of(card: NvmlCard, row: DeviceRow, *, up: bool, listed: bool, used: int 
         gi=row.gi,
         ci=row.ci,
         profile=row.profile,
+        placement=row.placement,
         up=up,
         listed=listed,
         total=row.total,

@@ -127,6 +127,8 @@ def _concerns(gap: GapStatus, account: AccountStatus, status: Status) -> bool:
 
 def _limit(account: AccountStatus) -> Iterator[str]:
     allowed, declared, by = account.allowed, account.declared, account.declared_by
+    if isinstance(account.open_share, str):
+        yield f"{capital(inert(account.open_share, 1000))}."
     if allowed is None or declared is None:
         return
     start = "It declares no GPU memory, so the default of its rule applies: its" if by == "default" else "Its"
@@ -163,7 +165,7 @@ def _verdict(account: AccountStatus, status: Status) -> Iterator[str]:
     elif verdict == "undeclared" and account.container != "":
         yield "It has no declaration that the policy recognizes, so it is only measured and no action is taken on it."
         key = account.declare_by
-        if key is not None:
+        if key is not None and not isinstance(account.open_share, str):
             yield f"It can declare GPU memory with {inert(key)}, which then sets its limit."
     elif verdict == "misdeclared":
         yield "Its declaration is invalid and no other applies, so it is only measured and no action is taken on it."
