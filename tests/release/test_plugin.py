@@ -153,6 +153,24 @@ def test_a_person_s_commands_run_without_what_only_linux_has(
     assert (done.returncode == 0) == (not reported), done.stderr
 
 
+def test_only_what_runs_on_nodes_is_written_for_linux_alone(tmp_path: Path) -> None:
+    """mypy, told that this is macOS, finds nothing missing but where the node itself is read."""
+    command = (
+        sys.executable,
+        "-m",
+        "mypy",
+        "--platform=darwin",
+        f"--cache-dir={tmp_path}",
+        "--no-error-summary",
+        "watchdog",
+    )
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300)
+    found = {line.partition(":")[0] for line in done.stdout.splitlines()}
+    of_nodes = ("watchdog/node/", "watchdog/cli/doctor/", "watchdog/config/watch.py")
+    assert {each for each in found if not each.startswith(of_nodes)} == set()
+    assert found, "mypy has checked for macOS"
+
+
 def test_two_that_start_at_once_unpack_one(plugin: Plugin, tmp_path: Path) -> None:
     """On an empty cache both run, and one whole folder is left, which the next start uses as it is."""
     own = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
@@ -215,6 +233,7 @@ def test_nothing_is_in_it_without_its_licence(plugin: Plugin) -> None:
         licensed = {name.split("/")[1] for name in archive.namelist() if name.startswith("licenses/")}
         assert b"Redistributions in binary form" in archive.read("program/pynvml.py")
     pins = locked((REPOSITORY / "requirements" / "run.txt").read_text(encoding="utf-8"))
+    assert pins.keys() >= LEFT_OUT
     assert licensed | {"nvidia-ml-py"} == {"gpu-memory-watchdog", *pins} - LEFT_OUT
 
 
