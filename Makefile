@@ -32,7 +32,7 @@ fi; exit $$status
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo check unit quick test deep packages release tools programs soak bench gpu fmt docs docs-site pictures lock clean
+.PHONY: help setup setup-dev demo check unit quick test deep packages release tools programs soak bench gpu fmt docs docs-site pictures plugin lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -146,6 +146,10 @@ release: setup-dev programs ## wheel, image, chart, manifests, SBOMs and checksu
 	$(BIN)/python -m tools.release $(if $(IMAGE),--image '$(IMAGE)') \
 	  $(if $(PROJECT_URL),--url '$(PROJECT_URL)') $(if $(BASE),--base '$(BASE)') \
 	  $(if $(RUN_BASE),--run-base '$(RUN_BASE)') $(if $(PLATFORM),--platform '$(PLATFORM)')
+
+plugin: setup-dev ## the program for people's own machines, build/kubectl-gpu_watchdog: docs/install.md
+	@mkdir -p build
+	$(BIN)/python -m tools.release.plugin build
 
 lock: setup-dev ## compile requirements/*.txt again from pyproject.toml
 	$(BIN)/python -m tools.lock

@@ -1,11 +1,19 @@
-"""The bell that other threads ring."""
+"""The bell that other threads ring, on Linux and where there is no eventfd."""
+
+import os
+
+import pytest
 
 from watchdog.clock import Bell
 
 
-def test_a_closed_bell_does_nothing() -> None:
+@pytest.mark.parametrize("system", ["Linux", "macOS"])
+def test_a_closed_bell_does_nothing(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that outlives what it reports to may still ring, and an owner may close twice."""
+    if system == "macOS":
+        monkeypatch.delattr(os, "eventfd")
     bell = Bell()
+    assert not bell.silence()
     bell.ring()
     bell.ring()
     assert (bell.silence(), bell.silence()) == (True, False)
@@ -13,3 +21,13 @@ def test_a_closed_bell_does_nothing() -> None:
     bell.close()
     bell.ring()
     assert not bell.silence()
+
+
+def test_a_bell_rung_without_end_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the bell is a pipe, which fills up, it can still be rung, and one call silences it."""
+    monkeypatch.delattr(os, "eventfd")
+    bell = Bell()
+    for _ in range(20_000):
+        bell.ring()
+    assert (bell.silence(), bell.silence()) == (True, False)
+    bell.close()

@@ -66,6 +66,7 @@ VALIDATE: Final = (_Build(module="validate", packages=("sigs.k8s.io/kubectl-vali
 ACTIONLINT: Final = (
     _Build(module="actionlint", packages=("github.com/rhysd/actionlint/cmd/actionlint",), output="actionlint"),
 )
+KREW: Final = (_Build(module="krew", packages=("sigs.k8s.io/krew/cmd/krew",), output="krew"),)
 DISCOVERY: Final = (_Build(module="discovery", packages=(".",), output="discovery"),)
 
 
@@ -97,6 +98,11 @@ def kubectl_validate() -> Path:
 def actionlint() -> Path:
     """The checker of GitHub's workflows. Raises NoProgramsError."""
     return _built(ACTIONLINT, ("actionlint",)) / "actionlint"
+
+
+def krew() -> Path:
+    """The manager of kubectl's plugins. Raises NoProgramsError."""
+    return _built(KREW, ("krew",)) / "krew"
 
 
 def discovery() -> Path:
@@ -254,6 +260,7 @@ def main() -> int:
         print(kubectl_validate())
         print(actionlint())
         print(discovery())
+        print(krew())
     except NoProgramsError as error:
         print(f"programs: {error}", file=sys.stderr)
         return 0 if isinstance(error, NoGoError) and not os.environ.get("CI") else 1

@@ -4,9 +4,11 @@ import contextlib
 import os
 import selectors
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from watchdog.core.model import Now
 
@@ -20,41 +22,61 @@ def boot_id(procfs: Path = Path("/proc")) -> str:
 
 
 _BOOT_ID = boot_id()
+# macOS, where people's commands run, has neither this clock nor eventfd.
+_CLOCK = time.CLOCK_BOOTTIME if hasattr(time, "CLOCK_BOOTTIME") else time.CLOCK_MONOTONIC
+_ONE: Final = (1).to_bytes(8, sys.byteorder)  # what is written to an eventfd; to a pipe anything may be
+_LARGEST_READ: Final = 4096
 
 
 def now() -> Now:
     """The present moment; only CLOCK_BOOTTIME both continues during suspend and never jumps (clock_gettime(2))."""
-    return Now(boottime_s=time.clock_gettime(time.CLOCK_BOOTTIME), wall_s=time.time(), boot_id=_BOOT_ID)
+    return Now(boottime_s=time.clock_gettime(_CLOCK), wall_s=time.time(), boot_id=_BOOT_ID)
 
 
 class Bell:
     """Rung from any thread; readable until it is silenced. Several rings wake once."""
 
     def __init__(self) -> None:
-        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        if hasattr(os, "eventfd"):
+            descriptor: int = os.eventfd(0)
+            os.set_blocking(descriptor, False)
+            self._read = self._write = descriptor
+        else:
+            self._read, self._write = _pipe()
 
     def fileno(self) -> int:
         """The descriptor that becomes readable."""
-        return self._descriptor
+        return self._read
 
     def ring(self) -> None:
         """Make the descriptor readable, which wakes a loop that waits for it."""
         with contextlib.suppress(OSError, ValueError):  # rung already, or closed
-            os.eventfd_write(self._descriptor, 1)
+            os.write(self._write, _ONE)
 
     def silence(self) -> bool:
         """Make the descriptor unreadable; whether it had been rung since the last call."""
-        try:
-            os.eventfd_read(self._descriptor)
-        except (OSError, ValueError):  # not rung, or closed
-            return False
-        return True
+        was_rung = False
+        with contextlib.suppress(OSError, ValueError):  # not rung, or closed
+            while True:
+                read = len(os.read(self._read, _LARGEST_READ))
+                was_rung = True
+                if read < _LARGEST_READ:  # all of an eventfd, or of a pipe
+                    break
+        return was_rung
 
     def close(self) -> None:
-        """Close the descriptor; from then on the other methods do nothing."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        """Close the descriptors; from then on the other methods do nothing."""
+        descriptors, self._read, self._write = {self._read, self._write}, -1, -1
+        for each in descriptors - {-1}:
+            os.close(each)
+
+
+def _pipe() -> tuple[int, int]:
+    """The ends of a pipe that block nobody, the one to read from first; no other program inherits them."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    return read, write
 
 
 class Waiter:
@@ -66,7 +88,7 @@ class Waiter:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._read, self._write = _pipe()
         self._selector.register(self._read, selectors.EVENT_READ)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
 

@@ -19,6 +19,7 @@ from tools.release.address import PLACEHOLDER, address, put_in
 from tools.release.artifacts import IMAGE, build_python, copy_files, pack_chart, render_manifests
 from tools.release.checkout import Checkout, NotReleasableError, read_checkout
 from tools.release.image import Wanted, build_image, can_build, save_image, unpinned
+from tools.release.krew import pack_plugin
 from tools.release.layers import read_image
 from tools.release.packing import sha256
 from tools.release.sbom import Subject, image_sbom, wheel_sbom
@@ -78,8 +79,9 @@ def _build(options: argparse.Namespace) -> Checkout:
             raise NotReleasableError(reason)
         if options.url:
             put_in(scratch / "tree", options.url, checkout)
-        print(f"release {checkout.version}: wheel, chart, manifests", flush=True)
+        print(f"release {checkout.version}: wheel, chart, manifests, plugin", flush=True)
         _without_image(scratch / "tree", to, checkout, options.image)
+        pack_plugin(scratch / "tree", to, scratch, checkout, options.url)
         images = [_image(scratch, to, checkout, options, each) for each in platforms]
         _sums(to, checkout, options, images)
         shutil.rmtree(options.out, ignore_errors=True)

@@ -11,18 +11,19 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """A file of an archive: its name there, and its bytes, or the file that has them."""
+    """A file of an archive: its name there, its bytes or the file that has them, and its mode."""
 
     name: str
     content: bytes | Path
+    mode: int = 0o644
 
 
 def write_tar(archive: Path, files: Iterable[Packed], epoch: int) -> None:
-    """Write files by their names' order, all of one time, of root, readable by all."""
+    """Write files by their names' order, all of one time, of root."""
     with tarfile.open(archive, "w", format=tarfile.GNU_FORMAT) as tar:
         for each in sorted(files, key=lambda file: file.name):
             info = tarfile.TarInfo(each.name)
-            info.mtime, info.mode = epoch, 0o644
+            info.mtime, info.mode = epoch, each.mode
             if isinstance(each.content, Path):
                 info.size = each.content.stat().st_size
                 with each.content.open("rb") as source:
