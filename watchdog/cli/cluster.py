@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import click
+from msgspec import structs
 
 from watchdog import clock
 from watchdog.cli.cluster_live import ClusterLive
-from watchdog.cli.cluster_rows import NodeAnswer, cluster_text
+from watchdog.cli.cluster_rows import NodeAnswer, cluster_text, misnamed
 from watchdog.cli.fleet import Fleet, ask_service, ask_url
 from watchdog.cli.rows import Choice
 from watchdog.cli.tables import output_width
@@ -24,11 +25,13 @@ from watchdog.kube.daemons import DaemonError, DaemonPod, Daemons, find_daemons
 from watchdog.kube.kubeconfig import ContextChoice
 from watchdog.kube.routes import Routes
 from watchdog.report.status import Status, StatusError, decode
-from watchdog.report.summary import Summary, decode_summary
+from watchdog.report.summary import MOST_BYTES, Summary, decode_summary
 from watchdog.report.text import inert
 
 # How long the lists of pods and nodes are used; a daemon that is replaced is missing until then.
 _LISTS_S: Final = 30.0
+# Bytes that are read of an answer, by path; a status has some 500 bytes an account.
+_LARGEST: Final[Mapping[str, int]] = {"/api/summary": 4 * MOST_BYTES, "/api/status": 2**24}
 _NO_DAEMONS: Final = Problem(
     "there is no pod of the watchdog here",
     "install it (docs/install.md), or name another namespace with --namespace, or another cluster with --context or "
@@ -123,10 +126,10 @@ class Cluster:
                 pass
 
     def status_of(self, answer: NodeAnswer[Summary]) -> Status:
-        """The whole status of a node; DaemonError."""
+        """The whole status of a node, under the name that the API server has for it; DaemonError."""
         if answer.daemon is None:
             raise DaemonError(answer.problem or _no_pod(answer.node))
-        return self.read_status(answer.daemon)
+        return structs.replace(self.read_status(answer.daemon), node=answer.node)
 
     def read_status(self, daemon: DaemonPod) -> Status:
         """The whole status from a daemon; DaemonError."""
@@ -137,7 +140,7 @@ class Cluster:
 
     def _ask(self, daemon: DaemonPod, path: str, read: Callable[[bytes], Answer]) -> NodeAnswer[Answer]:
         try:
-            came = self._routes.ask(daemon, path)
+            came = self._routes.ask(daemon, path, _LARGEST[path])
             answer = read(came.body)
         except DaemonError as error:
             state = self._daemons.unready.get(daemon.node)
@@ -215,7 +218,8 @@ def _document(answers: Iterable[NodeAnswer[tuple[float, Any]]]) -> dict[str, Any
     for each in sorted(answers, key=lambda answer: answer.key):
         at_s, status = each.answer or (None, None)
         age_s = None if at_s is None else round(max(now_s - at_s, 0.0), 1)
-        problem = None if each.problem is None else inert(str(each.problem), 1000)
+        found = each.problem if status is None else misnamed(each.node, status["node"])
+        problem = None if found is None else inert(str(found), 1000)
         ways.add(each.via)
         nodes.append({"node": inert(each.node), "age_s": age_s, "status": status, "problem": problem})
     return {"via": "port-forward" if ways - {None} == {"port-forward"} else "proxy", "nodes": nodes}

@@ -163,6 +163,14 @@ def pod_rows(answers: Iterable[NodeAnswer[Summary]], choice: Choice) -> list[Pod
     return sorted(by_name, key=SORTS[choice.sort], reverse=choice.backwards)
 
 
+def misnamed(node: str, own: str) -> Problem | None:
+    """What is the matter if a daemon says that it is another node than that of its pod."""
+    if own == node:
+        return None
+    remedy = "it watches the pods of that one: see NODE_NAME and --node in its DaemonSet"
+    return Problem(f"its daemon says that it is node {own!r}", remedy)
+
+
 _OLD_S: Final = 30.0
 
 
@@ -173,6 +181,8 @@ def _remarks(of: NodeAnswer[Summary], now: Now) -> list[str]:
     if node is None:
         return [problem] if problem else []
     remarks = [f"no answer since {span(now.boottime_s - of.at_s)}: {problem}"] if problem else []
+    other = misnamed(of.node, node.node)
+    remarks += [inert(str(other), 600)] if other is not None else []
     down = [gpu.number for gpu in node.gpus if not gpu.up]
     why = f" ({inert(node.stopped_why, 100)})" if node.stopped_why else ""
     remarks += [f"suspended: {inert(', '.join(node.suspended), 200)}{why}"] if node.suspended else []
@@ -226,7 +236,7 @@ def node_cells(row: NodeRow) -> tuple[str, ...]:
         return inert(row.of.cluster), inert(row.of.node) or "(unscheduled)", "-", "-", "-", "-", "-", row.state
     return (
         inert(row.of.cluster),
-        inert(node.node),
+        inert(row.of.node),
         str(node.gpus_in_all),
         byte_cell(node.used),
         byte_cell(node.total),
