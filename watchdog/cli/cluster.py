@@ -55,12 +55,16 @@ class Cluster:
         self._daemons = Daemons(pods=(), unready={})
         self._listed_s = -_LISTS_S
         self._answers: dict[tuple[str, str, str, str], NodeAnswer[Summary]] = {}
+        # The same by node; None: to be sorted.
+        self._ordered: tuple[NodeAnswer[Summary], ...] | None = ()
 
     @property
     def answers(self) -> tuple[NodeAnswer[Summary], ...]:
-        """What each node answered last, by node."""
+        """What each node answered last, by node; the same tuple until there is another answer."""
         with self._lock:
-            return tuple(each for _, each in sorted(self._answers.items()))
+            if self._ordered is None:
+                self._ordered = tuple(self._answers[key] for key in sorted(self._answers))
+            return self._ordered
 
     @property
     def problem(self) -> Problem | None:
@@ -97,13 +101,14 @@ class Cluster:
             raise DaemonError(Problem(f"there is no pod of the watchdog on node {node}", f"there is one on {known}"))
         return found
 
-    def refresh(self, answered: Callable[[], object] = lambda: None) -> None:
-        """Ask every daemon for its summary; `answered` is called as each answer arrives. DaemonError."""
+    def refresh(self) -> None:
+        """Ask every daemon for its summary; each answer is there as soon as it has arrived. DaemonError."""
         daemons = self.list_daemons()
         fresh: list[NodeAnswer[Summary]] = [NodeAnswer(node=each.node, daemon=each) for each in daemons]
         fresh += self.bare
         with self._lock:
             self._answers = {each.key: self._answers.get(each.key, each) for each in fresh}
+            self._ordered = None
 
         def keep(answer: NodeAnswer[Summary]) -> None:
             with self._lock:
@@ -111,7 +116,7 @@ class Cluster:
                 if before is not None and answer.answer is None:
                     answer = replace(before, problem=answer.problem)
                 self._answers[answer.key] = answer
-            answered()
+                self._ordered = None
 
         self.ask("/api/summary", decode_summary, keep)
 

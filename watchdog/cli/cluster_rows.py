@@ -156,8 +156,10 @@ def pod_rows(answers: Iterable[NodeAnswer[Summary]], choice: Choice) -> list[Pod
     words = choice.text.casefold().split()
 
     def is_chosen(row: PodRow) -> bool:
-        searched = f"{row.of.node} {row.pod} {row.account.verdict}".casefold()
-        return (not choice.over or row.account.verdict == "over") and all(word in searched for word in words)
+        if choice.over and row.account.verdict != "over":
+            return False
+        searched = f"{row.of.node} {row.pod} {row.account.verdict}".casefold() if words else ""
+        return all(word in searched for word in words)
 
     by_name = sorted(filter(is_chosen, rows), key=lambda row: (row.pod, row.of.node))
     return sorted(by_name, key=SORTS[choice.sort], reverse=choice.backwards)
