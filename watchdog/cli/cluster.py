@@ -4,9 +4,9 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 import click
@@ -122,13 +122,22 @@ class Cluster:
 
     def ask(self, path: str, read: Callable[[bytes], Answer], keep: Callable[[NodeAnswer[Answer]], object]) -> None:
         """Ask each daemon, at most 16 at a time, and pass on what comes; what can't be read is that node's problem."""
+        daemons = self.list_daemons()
+        waiting: SimpleQueue[DaemonPod | None] = SimpleQueue()
+        for each in (*daemons, *(None for _ in range(MOST_CONNECTIONS))):
+            waiting.put(each)
 
-        def ask(daemon: DaemonPod) -> None:
-            keep(self._ask(daemon, path, read))
+        def work() -> None:
+            for daemon in iter(waiting.get, None):
+                keep(self._ask(daemon, path, read))
 
-        with ThreadPoolExecutor(MOST_CONNECTIONS, "cluster") as pool:
-            for _ in pool.map(ask, self.list_daemons()):
-                pass
+        # Daemon threads, which no pool has: exiting must not wait for answers that never come.
+        number = min(MOST_CONNECTIONS, len(daemons))
+        threads = [threading.Thread(target=work, name="cluster", daemon=True) for _ in range(number)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def status_of(self, answer: NodeAnswer[Summary]) -> Status:
         """The whole status of a node, under the name that the API server has for it; DaemonError."""

@@ -59,6 +59,8 @@ class NodeRow:
     def state(self) -> str:
         """Whether its daemon enforces, in a word or two."""
         node = self.of.answer
+        if node is None and self.of.problem is None:
+            return "waiting"
         if node is None:
             return "no daemon" if self.of.daemon is None else "no answer"
         if node.enforcing:
@@ -67,13 +69,15 @@ class NodeRow:
 
     @property
     def is_calm(self) -> bool:
-        """Whether all is well there."""
-        return not self.remarks and not (self.of.answer and self.of.answer.verdicts.get("over"))
+        """Whether all is known to be well there."""
+        node = self.of.answer
+        return node is not None and not self.remarks and not node.verdicts.get("over")
 
     @property
     def text(self) -> str:
         """The node's name, and what is the matter with it; on one line."""
-        return f"{inert(self.of.node) or 'a pod without a node'}: {'; '.join(self.remarks) or 'all is well'}"
+        otherwise = "all is well" if self.of.answer is not None else "waiting for its answer"
+        return f"{inert(self.of.node) or 'a pod without a node'}: {'; '.join(self.remarks) or otherwise}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

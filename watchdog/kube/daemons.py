@@ -19,7 +19,7 @@ SELECTOR: Final = "app.kubernetes.io/name=gpu-memory-watchdog"  # of the chart a
 _CONTAINER: Final = "watchdog"
 _PORT: Final = 9837
 ANSWER_S: Final = 5.0  # until a daemon's answer begins, and between its parts
-WHOLE_ANSWER_S: Final = 15.0
+WHOLE_ANSWER_S: Final = 10.0
 _LIST_RIGHT: Final = (
     "an administrator gives you `list` on pods; if you have that in the watchdog's namespace alone, name it with "
     "--namespace"
