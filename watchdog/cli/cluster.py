@@ -4,16 +4,16 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 import click
 
 from watchdog import clock
 from watchdog.cli.cluster_live import ClusterLive
-from watchdog.cli.cluster_rows import NodeAnswer, cluster_text
+from watchdog.cli.cluster_rows import NodeAnswer, cluster_text, misnamed
 from watchdog.cli.fleet import Fleet
 from watchdog.cli.rows import Choice
 from watchdog.cli.tables import output_width
@@ -25,11 +25,13 @@ from watchdog.kube.kubeconfig import ContextChoice
 from watchdog.kube.prometheus import ask_service, ask_url
 from watchdog.kube.routes import Routes
 from watchdog.report.status import Status, StatusError, decode
-from watchdog.report.summary import Summary, decode_summary
+from watchdog.report.summary import MOST_BYTES, Summary, decode_summary
 from watchdog.report.text import inert
 
 # How long the lists of pods and nodes are used; a daemon that is replaced is missing until then.
 _LISTS_S: Final = 30.0
+# Bytes that are read of an answer, by path; a status has some 500 bytes an account.
+_LARGEST: Final[Mapping[str, int]] = {"/api/summary": 4 * MOST_BYTES, "/api/status": 2**24}
 _NO_DAEMONS: Final = Problem(
     "there is no pod of the watchdog here",
     "install it (docs/install.md), or name another namespace with --namespace, or another cluster with --context or "
@@ -53,12 +55,16 @@ class Cluster:
         self._daemons = Daemons(pods=(), unready={})
         self._listed_s = -_LISTS_S
         self._answers: dict[tuple[str, str, str, str], NodeAnswer[Summary]] = {}
+        # The same by node; None: to be sorted.
+        self._ordered: tuple[NodeAnswer[Summary], ...] | None = ()
 
     @property
     def answers(self) -> tuple[NodeAnswer[Summary], ...]:
-        """What each node answered last, by node."""
+        """What each node answered last, by node; the same tuple until there is another answer."""
         with self._lock:
-            return tuple(each for _, each in sorted(self._answers.items()))
+            if self._ordered is None:
+                self._ordered = tuple(self._answers[key] for key in sorted(self._answers))
+            return self._ordered
 
     @property
     def problem(self) -> Problem | None:
@@ -95,13 +101,14 @@ class Cluster:
             raise DaemonError(Problem(f"there is no pod of the watchdog on node {node}", f"there is one on {known}"))
         return found
 
-    def refresh(self, answered: Callable[[], object] = lambda: None) -> None:
-        """Ask every daemon for its summary; `answered` is called as each answer arrives. DaemonError."""
+    def refresh(self) -> None:
+        """Ask every daemon for its summary; each answer is there as soon as it has arrived. DaemonError."""
         daemons = self.list_daemons()
         fresh: list[NodeAnswer[Summary]] = [NodeAnswer(node=each.node, daemon=each) for each in daemons]
         fresh += self.bare
         with self._lock:
             self._answers = {each.key: self._answers.get(each.key, each) for each in fresh}
+            self._ordered = None
 
         def keep(answer: NodeAnswer[Summary]) -> None:
             with self._lock:
@@ -109,25 +116,34 @@ class Cluster:
                 if before is not None and answer.answer is None:
                     answer = replace(before, problem=answer.problem)
                 self._answers[answer.key] = answer
-            answered()
+                self._ordered = None
 
         self.ask("/api/summary", decode_summary, keep)
 
     def ask(self, path: str, read: Callable[[bytes], Answer], keep: Callable[[NodeAnswer[Answer]], object]) -> None:
         """Ask each daemon, at most 16 at a time, and pass on what comes; what can't be read is that node's problem."""
+        daemons = self.list_daemons()
+        waiting: SimpleQueue[DaemonPod | None] = SimpleQueue()
+        for each in (*daemons, *(None for _ in range(MOST_CONNECTIONS))):
+            waiting.put(each)
 
-        def ask(daemon: DaemonPod) -> None:
-            keep(self._ask(daemon, path, read))
+        def work() -> None:
+            for daemon in iter(waiting.get, None):
+                keep(self._ask(daemon, path, read))
 
-        with ThreadPoolExecutor(MOST_CONNECTIONS, "cluster") as pool:
-            for _ in pool.map(ask, self.list_daemons()):
-                pass
+        # Daemon threads, which no pool has: exiting must not wait for answers that never come.
+        number = min(MOST_CONNECTIONS, len(daemons))
+        threads = [threading.Thread(target=work, name="cluster", daemon=True) for _ in range(number)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def status_of(self, answer: NodeAnswer[Summary]) -> Status:
-        """The whole status of a node; DaemonError."""
+        """The whole status of a node, under the name that the API server has for it; DaemonError."""
         if answer.daemon is None:
             raise DaemonError(answer.problem or _no_pod(answer.node))
-        return self.read_status(answer.daemon)
+        return self.read_status(answer.daemon).at_node(answer.node)
 
     def read_status(self, daemon: DaemonPod) -> Status:
         """The whole status from a daemon; DaemonError."""
@@ -138,7 +154,7 @@ class Cluster:
 
     def _ask(self, daemon: DaemonPod, path: str, read: Callable[[bytes], Answer]) -> NodeAnswer[Answer]:
         try:
-            came = self._routes.ask(daemon, path)
+            came = self._routes.ask(daemon, path, _LARGEST[path])
             answer = read(came.body)
         except DaemonError as error:
             state = self._daemons.unready.get(daemon.node)
@@ -216,7 +232,8 @@ def _document(answers: Iterable[NodeAnswer[tuple[float, Any]]]) -> dict[str, Any
     for each in sorted(answers, key=lambda answer: answer.key):
         at_s, status = each.answer or (None, None)
         age_s = None if at_s is None else round(max(now_s - at_s, 0.0), 1)
-        problem = None if each.problem is None else inert(str(each.problem), 1000)
+        found = each.problem if status is None else misnamed(each.node, status["node"])
+        problem = None if found is None else inert(str(found), 1000)
         ways.add(each.via)
         nodes.append({"node": inert(each.node), "age_s": age_s, "status": status, "problem": problem})
     return {"via": "port-forward" if ways - {None} == {"port-forward"} else "proxy", "nodes": nodes}

@@ -32,13 +32,13 @@ class Source(Protocol):
 
     @property
     def answers(self) -> tuple[NodeAnswer[Summary], ...]:
-        """What each node answered last."""
+        """What each node answered last; the same tuple as long as that is the same."""
 
     @property
     def problem(self) -> Problem | None:
         """Why not all nodes are known; None: they are."""
 
-    def refresh(self, answered: Callable[[], object] = ...) -> None:
+    def refresh(self) -> None:
         """Ask again; DaemonError if nothing can be asked."""
 
     def status_of(self, answer: NodeAnswer[Summary]) -> Status:
@@ -130,6 +130,9 @@ class ClusterLive:
         self._next_s = 0.0
         self._problem = ""
         self._answers: tuple[NodeAnswer[Summary], ...] = ()
+        # The pods in their order, and of which answers and choice.
+        self._pods: list[PodRow] = []
+        self._pods_of: tuple[tuple[NodeAnswer[Summary], ...], Choice] = (), choice
         self._now = clock.now()
         self._pending = b""
         self._inner: View | None = None
@@ -181,7 +184,7 @@ class ClusterLive:
 
     def _refresh(self) -> str:
         try:
-            self._source.refresh(self._bell.ring)
+            self._source.refresh()
         except DaemonError as error:
             return inert(capital(str(error)), 1000)
         return inert(str(self._source.problem), 600) if self._source.problem is not None else ""
@@ -194,7 +197,7 @@ class ClusterLive:
             answers=self._answers,
             nodes=[row for row in every if is_whole or not row.is_calm],
             calm=[row for row in every if not is_whole and row.is_calm],
-            pods=pod_rows(self._answers, self._selection.choice),
+            pods=self._ordered_pods(),
             selection=self._selection,
             now=self._now,
             width=width,
@@ -202,6 +205,13 @@ class ClusterLive:
             problem=self._problem,
         )
         return replace(frame, selection=self._selection.at(frame.rows))
+
+    def _ordered_pods(self) -> list[PodRow]:
+        """The pods in their order; that of 60,000 takes longer than a key may."""
+        choice = self._selection.choice
+        if self._pods_of[0] is not self._answers or self._pods_of[1] != choice:
+            self._pods, self._pods_of = pod_rows(self._answers, choice), (self._answers, choice)
+        return self._pods
 
     def _opened(self, row: NodeRow | PodRow) -> View:
         """The view of a row."""

@@ -59,6 +59,8 @@ class NodeRow:
     def state(self) -> str:
         """Whether its daemon enforces, in a word or two."""
         node = self.of.answer
+        if node is None and self.of.problem is None:
+            return "waiting"
         if node is None:
             return "no daemon" if self.of.daemon is None else "no answer"
         if node.enforcing:
@@ -67,13 +69,15 @@ class NodeRow:
 
     @property
     def is_calm(self) -> bool:
-        """Whether all is well there."""
-        return not self.remarks and not (self.of.answer and self.of.answer.verdicts.get("over"))
+        """Whether all is known to be well there."""
+        node = self.of.answer
+        return node is not None and not self.remarks and not node.verdicts.get("over")
 
     @property
     def text(self) -> str:
         """The node's name, and what is the matter with it; on one line."""
-        return f"{inert(self.of.node) or 'a pod without a node'}: {'; '.join(self.remarks) or 'all is well'}"
+        otherwise = "all is well" if self.of.answer is not None else "waiting for its answer"
+        return f"{inert(self.of.node) or 'a pod without a node'}: {'; '.join(self.remarks) or otherwise}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +160,21 @@ def pod_rows(answers: Iterable[NodeAnswer[Summary]], choice: Choice) -> list[Pod
     words = choice.text.casefold().split()
 
     def is_chosen(row: PodRow) -> bool:
-        searched = f"{row.of.node} {row.pod} {row.account.verdict}".casefold()
-        return (not choice.over or row.account.verdict == "over") and all(word in searched for word in words)
+        if choice.over and row.account.verdict != "over":
+            return False
+        searched = f"{row.of.node} {row.pod} {row.account.verdict}".casefold() if words else ""
+        return all(word in searched for word in words)
 
     by_name = sorted(filter(is_chosen, rows), key=lambda row: (row.pod, row.of.node))
     return sorted(by_name, key=SORTS[choice.sort], reverse=choice.backwards)
+
+
+def misnamed(node: str, own: str) -> Problem | None:
+    """What is the matter if a daemon says that it is another node than that of its pod."""
+    if own == node:
+        return None
+    remedy = "it watches the pods of that one: see NODE_NAME and --node in its DaemonSet"
+    return Problem(f"its daemon says that it is node {own!r}", remedy)
 
 
 _OLD_S: Final = 30.0
@@ -173,6 +187,8 @@ def _remarks(of: NodeAnswer[Summary], now: Now) -> list[str]:
     if node is None:
         return [problem] if problem else []
     remarks = [f"no answer since {span(now.boottime_s - of.at_s)}: {problem}"] if problem else []
+    other = misnamed(of.node, node.node)
+    remarks += [inert(str(other), 600)] if other is not None else []
     down = [gpu.number for gpu in node.gpus if not gpu.up]
     why = f" ({inert(node.stopped_why, 100)})" if node.stopped_why else ""
     remarks += [f"suspended: {inert(', '.join(node.suspended), 200)}{why}"] if node.suspended else []
@@ -226,7 +242,7 @@ def node_cells(row: NodeRow) -> tuple[str, ...]:
         return inert(row.of.cluster), inert(row.of.node) or "(unscheduled)", "-", "-", "-", "-", "-", row.state
     return (
         inert(row.of.cluster),
-        inert(node.node),
+        inert(row.of.node),
         str(node.gpus_in_all),
         byte_cell(node.used),
         byte_cell(node.total),

@@ -1,6 +1,6 @@
 """The live view of a cluster as lines: its head, what is the matter with nodes, the nodes, the pods, the keys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,7 @@ from watchdog.cli.cluster_rows import (
     ways_short,
     why_not_by_proxy,
 )
-from watchdog.cli.tables import Cell, Column, cut, table, text, wrapped
+from watchdog.cli.tables import Cell, Column, Row, cut, table, text, wrapped
 from watchdog.cli.top_keys import Selection
 from watchdog.cli.top_view import BAD, DIM, MARKED, PLAIN, STYLES, TITLE, WARN, help_lines
 from watchdog.core.model import Now
@@ -147,15 +147,37 @@ def _window(many: int, place: int, space: int) -> range:
     return range(first, min(first + space, many))
 
 
+# Columns are laid out for so many rows above and below those that are shown: for all of 60,000 it would take seconds.
+_MOST_LAID_OUT: Final = 250
+
+
+def _laid_out(
+    columns: Sequence[Column],
+    cells: Callable[[int], Row],
+    many: int,
+    shown: range,
+    frame: ClusterFrame,
+    *,
+    fills: bool = False,
+) -> list[Text]:
+    """The titles and the shown ones of many rows."""
+    near = range(max(shown.start - _MOST_LAID_OUT, 0), min(shown.stop + _MOST_LAID_OUT, many))
+    layout = laid_out(columns, map(cells, near), frame.answers)
+    within = range(shown.start - near.start, shown.stop - near.start)
+    return table(*layout, frame.width, gap=1, shown=within, fills=fills)
+
+
 def _node_lines(frame: ClusterFrame, room: int) -> list[Text]:
     space = max(room - 1 - bool(frame.calm), 1)
     shown = _window(len(frame.nodes), min(frame.selection.place, len(frame.nodes)), space)
-    cells = [_node(row, is_selected=number == frame.selection.place) for number, row in enumerate(frame.nodes)]
-    layout = laid_out((_MARK, *NODES), cells, frame.answers)
-    lines = table(*layout, frame.width, gap=1, shown=shown) if cells else []
+
+    def cells(number: int) -> Row:
+        return _node(frame.nodes[number], is_selected=number == frame.selection.place)
+
+    lines = _laid_out((_MARK, *NODES), cells, len(frame.nodes), shown, frame) if frame.nodes else []
     if frame.calm:
         totals = totals_of([row.of for row in frame.calm])
-        more = "more node" if cells else "node"
+        more = "more node" if frame.nodes else "node"
         words = f"{count(len(frame.calm), more)} where all is well: {count(totals.gpus, 'GPU')}, "
         lines.append(text(f"{words}{byte_cell(totals.used)} of {byte_cell(totals.total)} (a: show each)", DIM))
     return lines[: max(room, 1)]
@@ -189,9 +211,11 @@ def _pod_lines(frame: ClusterFrame, room: int) -> list[Text]:
         title.append(f", and {known - len(frame.pods)} less urgent: open their node", DIM)
     if not frame.pods:
         return [title, text("None; Esc shows all." if choice.text or choice.over else "None.", DIM)][: max(room, 1)]
-    cells = [_pod(row, is_selected=number == place) for number, row in enumerate(frame.pods)]
-    layout = laid_out((_MARK, *PODS), cells, frame.answers)
-    return [title, *table(*layout, frame.width, gap=1, shown=shown, fills=True)][: max(room, 1)]
+
+    def cells(number: int) -> Row:
+        return _pod(frame.pods[number], is_selected=number == place)
+
+    return [title, *_laid_out((_MARK, *PODS), cells, len(frame.pods), shown, frame, fills=True)][: max(room, 1)]
 
 
 def _pod(row: PodRow, *, is_selected: bool) -> tuple[Cell, ...]:

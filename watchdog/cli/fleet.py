@@ -2,7 +2,7 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from watchdog import clock
@@ -94,13 +94,12 @@ class Fleet:
         """None: a node that is not scraped is known by the Prometheus that should."""
         return None
 
-    def refresh(self, answered: Callable[[], object] = lambda: None) -> None:
+    def refresh(self) -> None:
         """Ask once; DaemonError."""
         found = _Found(self._samples(_query({**_NODES, **_URGENT})))
         answers = tuple(found.answers())
         with self._lock:
             self._answers = answers
-        answered()
 
     def document(self) -> dict[str, Any]:
         """The JSON of `top --cluster --prometheus --json`; DaemonError."""

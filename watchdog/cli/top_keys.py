@@ -92,12 +92,13 @@ class Selection:
 
     def at(self, rows: Sequence[Row]) -> "Selection":
         """The selection among rows that may have moved: it follows its row, or else keeps its place."""
-        keys = [row.key for row in rows]
-        if self.key is not None and self.key in keys:
-            return replace(self, place=keys.index(self.key))
+        if self.key is not None:
+            found = next((number for number, row in enumerate(rows) if row.key == self.key), None)
+            if found is not None:
+                return replace(self, place=found)
         place = min(self.place, max(len(rows) - 1, 0))
         # A selection that was never moved stays at the top, whichever account is there.
-        return replace(self, place=place, key=keys[place] if rows and self.key is not None else None)
+        return replace(self, place=place, key=rows[place].key if rows and self.key is not None else None)
 
     def choose(self, **changes: object) -> "Selection":
         """Show other rows, from the top."""

@@ -22,7 +22,14 @@ from urllib3.exceptions import HTTPError
 from watchdog import __version__, clock
 from watchdog.core.errors import Problem
 from watchdog.kube.credentials import Credentials, bearer_token, credentials_of, load_access, offset_s
-from watchdog.kube.failure import UNUSABLE_PROXY, ApiConfigError, ApiSilentError, ApiUnreachableError, explain
+from watchdog.kube.failure import (
+    UNUSABLE_PROXY,
+    ApiConfigError,
+    ApiExcessError,
+    ApiSilentError,
+    ApiUnreachableError,
+    explain,
+)
 from watchdog.kube.kubeconfig import ContextChoice
 from watchdog.kube.official import ApiException, Configuration, RESTClientObject
 from watchdog.kube.wire import DECODE_ERRORS
@@ -117,9 +124,9 @@ def _decode(body: bytes) -> _FailureStatus:
 
 _CHUNK: Final = 65536
 # The API server itself gives up on any request but a watch after 60 s (--request-timeout of kube-apiserver).
-_LONGEST_READ_S: Final = 75.0
+LONGEST_READ_S: Final = 75.0
 # For all but lists of pods and namespaces, which are not read whole: one pod has up to 9 MiB of JSON.
-_LARGEST_RESPONSE: Final = 64 * 2**20
+LARGEST_RESPONSE: Final = 64 * 2**20
 
 
 class ResponseStream:
@@ -153,28 +160,28 @@ class ResponseStream:
                 return
             yield chunk
 
-    def body(self) -> Iterator[bytes]:
-        """What arrives until the end, as `chunks`; ApiUnreachableError if that takes too long."""
-        deadline_s = time.monotonic() + _LONGEST_READ_S
+    def body(self, longest_s: float = LONGEST_READ_S) -> Iterator[bytes]:
+        """What arrives until the end, as `chunks`; ApiExcessError if that takes too long."""
+        deadline_s = time.monotonic() + longest_s
         for chunk in self.chunks():
             yield chunk
             if time.monotonic() > deadline_s:
-                raise self._unreadable(
-                    f"took more than {_LONGEST_READ_S:.0f} s",
+                raise self._excessive(
+                    f"took more than {longest_s:.0f} s",
                     "check the network between this node and the API server, and whether the API server is overloaded",
                 )
 
-    def read(self) -> ApiResponse:
-        """The complete response. ApiUnreachableError as for `body`, and if it is too large."""
+    def read(self, largest: int = LARGEST_RESPONSE, longest_s: float = LONGEST_READ_S) -> ApiResponse:
+        """The complete response. ApiUnreachableError as for `body`; ApiExcessError if it has more bytes than that."""
         body = bytearray()
-        for chunk in self.body():
+        for chunk in self.body(longest_s):
             body += chunk
-            if len(body) > _LARGEST_RESPONSE:
-                raise self._unreadable(f"exceeds {_LARGEST_RESPONSE // 2**20} MiB", "check that it is an API server")
+            if len(body) > largest:
+                raise self._excessive(f"exceeds {largest / 2**20:g} MiB", "check that it is an API server")
         return ApiResponse(self.status, bytes(body), dict(self.headers))
 
-    def _unreadable(self, why: str, remedy: str) -> ApiUnreachableError:
-        return ApiUnreachableError(Problem(f"{self._url}: its answer {why}", remedy))
+    def _excessive(self, why: str, remedy: str) -> ApiExcessError:
+        return ApiExcessError(Problem(f"{self._url}: its answer {why}", remedy))
 
     def set_read_timeout(self, seconds: float) -> None:
         """Wait up to this long for further bytes, instead of the request's read timeout.

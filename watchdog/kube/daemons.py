@@ -11,14 +11,15 @@ import tenacity
 from urllib3.exceptions import ReadTimeoutError
 
 from watchdog.core.errors import Problem, WatchdogError
-from watchdog.kube.client import Api, ApiResponse, Query
-from watchdog.kube.failure import ApiError, ApiUnreachableError
+from watchdog.kube.client import LARGEST_RESPONSE, LONGEST_READ_S, Api, ApiResponse, Query
+from watchdog.kube.failure import ApiError, ApiExcessError, ApiUnreachableError
 from watchdog.kube.wire import DECODE_ERRORS, decode_json
 
 SELECTOR: Final = "app.kubernetes.io/name=gpu-memory-watchdog"  # of the chart and of Kustomize
 _CONTAINER: Final = "watchdog"
 _PORT: Final = 9837
-ANSWER_S: Final = 5.0
+ANSWER_S: Final = 5.0  # until a daemon's answer begins, and between its parts
+WHOLE_ANSWER_S: Final = 10.0
 _LIST_RIGHT: Final = (
     "an administrator gives you `list` on pods (`gpu-watchdog rights --for-people`); if you have it in the watchdog's "
     "namespace alone, name that with --namespace"
@@ -329,14 +330,22 @@ def _is_passing(outcome: tenacity.RetryCallState) -> bool:
         return False
     error = outcome.outcome.exception()
     if error is not None:
-        is_silence = isinstance(error.__cause__, ReadTimeoutError)
-        return isinstance(error, ApiUnreachableError) and not is_silence
+        is_lasting = isinstance(error, ApiExcessError) or isinstance(error.__cause__, ReadTimeoutError)
+        return isinstance(error, ApiUnreachableError) and not is_lasting
     response = outcome.outcome.result()
     return response.status in _BUSY and response.retry_after_s is not None
 
 
-def request(api: Api, path: str, query: Query | None = None, *, accept: str = _JSON) -> ApiResponse:
-    """The API server's answer to a GET, up to three attempts; DaemonError if none comes."""
+def request(
+    api: Api,
+    path: str,
+    query: Query | None = None,
+    *,
+    accept: str = _JSON,
+    largest: int = LARGEST_RESPONSE,
+    longest_s: float = LONGEST_READ_S,
+) -> ApiResponse:
+    """The API server's answer to a GET, up to three attempts; DaemonError if none comes, or more or for longer."""
     patiently = tenacity.Retrying(
         retry=_is_passing,
         stop=tenacity.stop_after_attempt(3),
@@ -346,7 +355,7 @@ def request(api: Api, path: str, query: Query | None = None, *, accept: str = _J
 
     def ask() -> ApiResponse:
         with contextlib.closing(api.open(path, query, read_timeout_s=ANSWER_S, accept=accept)) as stream:
-            return stream.read()
+            return stream.read(largest, longest_s)
 
     try:
         return patiently(ask)

@@ -43,6 +43,10 @@ class ApiSilentError(ApiUnreachableError):
     """Nothing came within the read timeout."""
 
 
+class ApiExcessError(ApiUnreachableError):
+    """A response is larger, or takes longer, than any that is read."""
+
+
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # By a part of the message of InClusterConfigLoader in kubernetes/config/incluster_config.py.
 _IN_POD: Final = {

@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 from watchdog.core.errors import Problem
 from watchdog.kube.client import Api, ApiResponse
-from watchdog.kube.daemons import DaemonError, DaemonPod, request
-from watchdog.kube.streams import ask_by_port_forward
+from watchdog.kube.daemons import WHOLE_ANSWER_S, DaemonError, DaemonPod, request
+from watchdog.kube.failure import ApiExcessError
+from watchdog.kube.streams import ask_by_port_forward, excess, log_remedy
 
 Via = Literal["proxy", "port-forward"]
 _PROXY_RIGHT: Final = (
@@ -47,24 +48,24 @@ class Routes:
         self._closed: dict[tuple[str, str], tuple[str, float]] = {}
         self._is_open = False
 
-    def ask(self, daemon: DaemonPod, path: str) -> DaemonAnswer:
-        """What a daemon answers under a path; DaemonError says why it does not."""
+    def ask(self, daemon: DaemonPod, path: str, largest: int) -> DaemonAnswer:
+        """What a daemon answers under a path, at most so many bytes; DaemonError says why it does not."""
         if daemon.down:
             remedy = f"see `kubectl -n {daemon.namespace} describe pod {daemon.name}`"
             raise DaemonError(Problem(daemon.down, remedy))
         why = self._why_closed(daemon)
         if not why:
             try:
-                answer = DaemonAnswer(body=_through_proxy(self._api, daemon, path), via="proxy")
+                answer = DaemonAnswer(body=_through_proxy(self._api, daemon, path, largest), via="proxy")
             except NoRouteError as error:
-                return self._forwarded(daemon, path, error.problem)
+                return self._forwarded(daemon, path, largest, error.problem)
             self._is_open = True
             return answer
-        return self._forwarded(daemon, path, Problem(why))
+        return self._forwarded(daemon, path, largest, Problem(why))
 
-    def _forwarded(self, daemon: DaemonPod, path: str, closed: Problem) -> DaemonAnswer:
+    def _forwarded(self, daemon: DaemonPod, path: str, largest: int, closed: Problem) -> DaemonAnswer:
         try:
-            status, body = ask_by_port_forward(self._api, daemon, path)
+            status, body = ask_by_port_forward(self._api, daemon, path, largest)
         except DaemonError as error:
             with self._lock:
                 self._closed.pop((daemon.namespace, daemon.name), None)
@@ -74,7 +75,7 @@ class Routes:
         with self._lock:
             self._closed.setdefault((daemon.namespace, daemon.name), (closed.cause, time.monotonic()))
         if status != HTTPStatus.OK:
-            raise _unanswered(status, body.decode("utf-8", errors="replace"))
+            raise _unanswered(daemon, status, body.decode("utf-8", errors="replace"))
         return DaemonAnswer(body=body, via="port-forward", why=closed.cause)
 
     def _why_closed(self, daemon: DaemonPod) -> str:
@@ -88,11 +89,13 @@ class Routes:
             return next(iter(self._closed.values()))[0] if is_closed else ""
 
 
-def _through_proxy(api: Api, daemon: DaemonPod, path: str) -> bytes:
+def _through_proxy(api: Api, daemon: DaemonPod, path: str, largest: int) -> bytes:
     where = f"/api/v1/namespaces/{quote(daemon.namespace, safe='')}/pods/{quote(daemon.name, safe='')}:{daemon.port}"
     try:
-        response = request(api, f"{where}/proxy{path}")
+        response = request(api, f"{where}/proxy{path}", largest=largest, longest_s=WHOLE_ANSWER_S)
     except DaemonError as error:
+        if isinstance(error.__cause__, ApiExcessError):
+            raise excess(daemon, largest) from error
         # The API server itself has just listed the pods: what hangs is its own connection to this one.
         raise NoRouteError(Problem("the API server's proxy to its pod does not answer", _remedy(daemon))) from error
     if response.is_good:
@@ -102,7 +105,7 @@ def _through_proxy(api: Api, daemon: DaemonPod, path: str) -> bytes:
     if response.reason or "dial tcp" in response.message:
         why = f"the API server does not reach its pod: {response.message}"
         raise NoRouteError(Problem(why, _remedy(daemon)))
-    raise _unanswered(response.status, response.message)
+    raise _unanswered(daemon, response.status, response.message)
 
 
 def _remedy(daemon: DaemonPod) -> str:
@@ -114,5 +117,6 @@ def _is_forbidden(response: ApiResponse) -> bool:
     return response.status == HTTPStatus.FORBIDDEN and bool(response.reason)
 
 
-def _unanswered(status: int, message: str) -> DaemonError:
-    return DaemonError(Problem(f"its daemon answers {status}: {' '.join(message.split())[:_LONGEST_MESSAGE]}"))
+def _unanswered(daemon: DaemonPod, status: int, message: str) -> DaemonError:
+    words = " ".join(message.split())[:_LONGEST_MESSAGE]
+    return DaemonError(Problem(f"its daemon answers {status}{f': {words}' if words else ''}", log_remedy(daemon)))

@@ -3,7 +3,11 @@
 Both go to the kubelet, so they work where the network keeps the API server from the pods.
 """
 
+import contextlib
 import http.client
+import socket
+import threading
+import time
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final
@@ -15,12 +19,11 @@ from kubernetes.stream.ws_client import portforward_call, websocket_call
 
 from watchdog.core.errors import Problem
 from watchdog.kube.client import Api, ApiResponse
-from watchdog.kube.daemons import ANSWER_S, DaemonError, DaemonPod
+from watchdog.kube.daemons import ANSWER_S, WHOLE_ANSWER_S, DaemonError, DaemonPod
 from watchdog.kube.failure import ApiError, explain
 from watchdog.kube.official import ApiException
 from watchdog.kube.wire import DECODE_ERRORS
 
-_LARGEST: Final = 64 * 2**20  # bytes of an answer, as of any other of the API server
 _RIGHTS: Final = "an administrator gives you `get` and `create` on pods/{} in the watchdog's namespace"
 _STDOUT, _STDERR, _ERROR = 1, 2, 3  # channels: remotecommand/constants.go in k8s.io/apimachinery
 _TURN_S: Final = 1.0
@@ -49,24 +52,47 @@ class NoRightError(DaemonError):
     """The API server refuses this account a connection into a pod."""
 
 
-def ask_by_port_forward(api: Api, daemon: DaemonPod, path: str) -> tuple[int, bytes]:
+def excess(daemon: DaemonPod, largest: int) -> DaemonError:
+    """The error for an answer that is larger, or takes longer, than any of a daemon."""
+    cause = f"its answer exceeds {largest // 2**10:,} KiB, or takes more than {WHOLE_ANSWER_S:.0f} s"
+    return DaemonError(Problem(cause, log_remedy(daemon)))
+
+
+def log_remedy(daemon: DaemonPod) -> str:
+    """The remedy for an answer that is none of a daemon."""
+    return f"see its log, and whether it is a daemon: `kubectl -n {daemon.namespace} logs {daemon.name}`"
+
+
+def ask_by_port_forward(api: Api, daemon: DaemonPod, path: str, largest: int) -> tuple[int, bytes]:
     """The status and the body of a daemon's answer to a GET, by a connection of its own; DaemonError."""
     forward = _connected(api, daemon, portforward_call, "portforward", [("ports", str(daemon.port))])
     connection = http.client.HTTPConnection("localhost", daemon.port, timeout=ANSWER_S)
     connection.sock = forward.socket(daemon.port)
     connection.sock.settimeout(ANSWER_S)
+    # What comes byte by byte never runs into that timeout.
+    until_s = time.monotonic() + WHOLE_ANSWER_S
+    limit = threading.Timer(WHOLE_ANSWER_S, _cut, (connection.sock,))
+    limit.daemon = True
+    limit.start()
     try:
         connection.request("GET", path, headers={"Accept": "application/json", "Connection": "close"})
         response = connection.getresponse()
-        body = response.read(_LARGEST + 1)
+        body = response.read(largest + 1)
     except (OSError, http.client.HTTPException, ValueError) as error:
         why = forward.error(daemon.port) or str(error) or type(error).__name__
         raise DaemonError(Problem(f"the port-forward to its pod gives no answer: {' '.join(why.split())}")) from error
     finally:
+        limit.cancel()
         forward.close()
-    if len(body) > _LARGEST:
-        raise DaemonError(Problem(f"its answer exceeds {_LARGEST // 2**20} MiB"))
+    if len(body) > largest or time.monotonic() >= until_s:
+        raise excess(daemon, largest)
     return response.status, body
+
+
+def _cut(connection: socket.socket) -> None:
+    """Let whoever reads from a connection see its end."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def run_in_pod(

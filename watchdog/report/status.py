@@ -528,6 +528,10 @@ class Status(Struct, frozen=True, kw_only=True):
     # That of `scan` has none.
     health: HealthStatus | None = None
 
+    def at_node(self, node: str) -> "Status":
+        """The same under the name that the API server has for its node."""
+        return structs.replace(self, node=node)
+
     @property
     def hangs_since(self) -> float | None:
         """When the last cycle ended if the loop is hung, so everything else is that old; None if it is not."""

@@ -99,7 +99,7 @@ def summary_of(status: Status) -> Summary:
     models = Counter(_short(gpu.model) for gpu in status.gpus).most_common(_MOST_REASONS)
     first = next((_short(f"{gap.what}: {gap.why}") for gap in status.gaps), None)
     made = Summary(
-        node=_short(status.node),
+        node=inert(status.node),
         at=status.at,
         version=_short(status.health.version) if status.health is not None else "",
         mode=status.mode,

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -93,16 +94,25 @@ class SimulatedNodes:
     def stop(self) -> None:
         """End everything."""
         self.plane.__exit__()
-        self._process.kill()
-        self._process.wait()
+        with self._process:
+            self._process.kill()
 
     def answer(self, number: int, way: str) -> None:
-        """Let the daemon of a node behave in another way: `usual`, or one of the server's `_WAYS`."""
+        """Let the daemon of a node behave in another way: `usual`, or one of the server's `WAYS`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{number} {way}\n")
         self._process.stdin.flush()
         assert self._process.stdout.readline() == "done\n"
+
+    def heads(self) -> list[str]:
+        """The heads of the requests that reached a server since the last call, each behind the address it went to."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("heads\n")
+        self._process.stdin.flush()
+        found: list[str] = json.loads(self._process.stdout.readline())
+        return found
 
     def remove_pod(self, number: int) -> None:
         """Take the daemon's pod of a node away."""
@@ -119,6 +129,11 @@ class SimulatedNodes:
         api, name = self.plane.api, node_name(number)
         api.ask("POST", "/api/v1/nodes", _object("v1", "Node", name, labels=_SELECTED))
         self.set_ready(number, "True")
+        self.add_pod(number)
+
+    def add_pod(self, number: int) -> None:
+        """Create the daemon's pod of a node, running."""
+        api, name = self.plane.api, node_name(number)
         owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "gpu-watchdog", "uid": self._uid}
         pod = _object("v1", "Pod", _pod_name(number), labels=_LABEL)
         pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
@@ -156,7 +171,10 @@ def simulated_nodes(folder: Path, programs: Path, number: int) -> Iterator[Simul
 
 # --- The servers, in a process of their own.
 
-_WAYS: Final = ("hang", "close", "endless", "garbage", "huge", "other-node", "error", "redirect", "escapes")
+WAYS: Final = ("hang", "close", "endless", "drip", "garbage", "huge", "other-node", "error", "redirect", "escapes")
+# Where a redirect leads: a server of this process, but of no node.
+ASTRAY: Final = "198.19.0.1"
+_MOST_HEADS: Final = 1000
 _CHUNK: Final = b"x" * 65536
 # Those of the made-up cycle.
 _MOMENT: Final = re.compile(rb"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z")
@@ -166,6 +184,7 @@ class _Servers:
     def __init__(self, number: int) -> None:
         self._documents = {address_of(each): documents(each, over=int(each % 50 == 7)) for each in range(number)}
         self._ways: dict[str, str] = {}
+        self._heads: deque[str] = deque(maxlen=_MOST_HEADS)
 
     async def serve(self) -> None:
         server = await asyncio.start_server(self._answer, "0.0.0.0", PORT, backlog=512)
@@ -173,6 +192,10 @@ class _Servers:
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         print("ready", flush=True)
         while line := await reader.readline():
+            if line == b"heads\n":
+                print(json.dumps(list(self._heads)), flush=True)
+                self._heads.clear()
+                continue
             number, way = line.decode().split()
             self._ways[address_of(int(number))] = way
             print("done", flush=True)
@@ -183,13 +206,14 @@ class _Servers:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 address = writer.get_extra_info("sockname")[0]
                 path = head.split()[1].decode()
+                self._heads.append(f"{address} {head.decode()}")
                 if not await self._write(writer, address, path):
                     break
         writer.close()
 
     async def _write(self, writer: asyncio.StreamWriter, address: str, path: str) -> bool:
         """Answer, or do something else; whether the connection stays."""
-        way, body = self._ways.get(address, "usual"), self._documents[address].get(path, b"{}")
+        way, body = self._ways.get(address, "usual"), self._documents.get(address, {}).get(path, b"{}")
         body = _MOMENT.sub(time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime()).encode(), body)
         if way == "usual":
             writer.write(_head(200, len(body)) + body)
@@ -197,25 +221,39 @@ class _Servers:
             return True
         if way == "hang":
             await asyncio.sleep(60)
+        elif way == "drip":
+            writer.write(_head(200, 2**20))
+            for _ in range(600):
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.1)
         elif way in {"endless", "huge"}:
             writer.write(_head(200, 2**40 if way == "endless" else 2**27))
             for _ in range(4096):
                 writer.write(_CHUNK)
                 await writer.drain()
-        elif way == "garbage":
-            writer.write(_head(200, 9) + b"<html>\x1b[2")
-        elif way == "escapes":
-            odd = body.replace(b"job-", b"\\u001b[2J\\n! fake: ").replace(b"gpu-", b"\\u001b]0;x\\u0007")
-            writer.write(_head(200, len(odd)) + odd)
-        elif way == "other-node":
-            other = body.replace(b"gpu-", b"another-")
-            writer.write(_head(200, len(other)) + other)
-        elif way == "error":
-            writer.write(_head(503, 12) + b"no cycle yet")
-        elif way == "redirect":
-            writer.write(b"HTTP/1.1 302 Found\r\nLocation: http://192.0.2.9/\r\nContent-Length: 0\r\n\r\n")
+        else:
+            writer.write(_odd(way, body))
         await writer.drain()
         return False
+
+
+def _odd(way: str, body: bytes) -> bytes:
+    """What a daemon that behaves in one of the quick ways answers instead of this body; nothing if it closes."""
+    if way == "escapes":
+        body = body.replace(b"job-", b"\\u001b[2J\\n! fake: ").replace(b"gpu-", b"\\u001b]0;x\\u0007")
+    elif way == "other-node":
+        body = body.replace(b"gpu-", b"another-")
+    other = {
+        "close": b"",
+        "garbage": _head(200, 9) + b"<html>\x1b[2",
+        "error": _head(503, 12) + b"no cycle yet",
+        "redirect": _REDIRECT.encode(),
+    }
+    return other.get(way, _head(200, len(body)) + body)
+
+
+_REDIRECT: Final = f"HTTP/1.1 302 X\r\nLocation: http://{ASTRAY}:{PORT}/api/summary\r\nContent-Length: 0\r\n\r\n"
 
 
 def _head(status: int, size: int) -> bytes:
