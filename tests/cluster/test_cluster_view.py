@@ -66,9 +66,9 @@ def top(
 
 def live(sim: SimulatedNodes, *arguments: str, columns: int = 120, rows: int = 40) -> Any:
     """`top --cluster` on a terminal."""
-    command = (*sim.plane.network.enter, COMMAND, "top", "--cluster", *arguments)
     kubeconfig = ("--kubeconfig", sim.plane.admin_kubeconfig)
-    return session(command=(*command, *kubeconfig), columns=columns, rows=rows)
+    command: list[str | Path] = [*sim.plane.network.enter, COMMAND, "top", "--cluster", *arguments, *kubeconfig]
+    return session(command=command, columns=columns, rows=rows)
 
 
 def states(text: str) -> dict[str, str]:

@@ -99,7 +99,10 @@ def test_a_person_may_do_nothing_more(control_plane: ControlPlane, namespace: st
         control_plane.kubectl("apply", "-f", "-", input=manifests)
         account = f"--serviceaccount={namespace}:{person.identity.name}"
         control_plane.kubectl(*line.removeprefix("# kubectl ").removesuffix("--group=GROUP").split(), account)
-        given = {(each.target, "[]", "[]", f"[{' '.join(each.verbs)}]") for each in role.permissions}
+        given = {
+            (f"{each.resource}.{each.group}" if each.group else each.target, "[]", "[]", f"[{' '.join(each.verbs)}]")
+            for each in role.permissions
+        }
         wait_until(lambda: allowed(control_plane, person, namespace) - anyhow == given)
         assert allowed(control_plane, person, "kube-system") - anyhow == (given if role.is_of_cluster else set())
         control_plane.kubectl("delete", "-f", "-", input=manifests)

@@ -123,6 +123,18 @@ def test_while_one_pod_of_a_claim_is_ended_no_other_is() -> None:
     assert here.due["b"] == ("main", "claim")
 
 
+def test_a_pod_of_a_claim_that_has_come_down_is_not_acted_on_again() -> None:
+    """Point 42: an earlier action of its own makes nobody the one that uses the most; the other waits for that one."""
+    here = Sharing()
+    for seconds in range(11):
+        found = here.at(seconds, "a", a=1, b=4)
+    assert found["a"].behind_pod == "ns/pod-b"
+    assert here.due == {"a": ("main", "claim"), "b": ("main", "claim")}
+    for seconds in range(20, 31):
+        found = here.at(seconds, "a", a=3, b=2)
+    assert (found["a"].behind_pod, here.due["b"]) == ("", ("main", "claim"))
+
+
 def test_what_does_not_fit_into_the_claim_alone_counts_for_it() -> None:
     """Point 42: memory that another container may use by a resource is nobody's share, and it is no victim."""
     here = Sharing(a=["side"])

@@ -199,10 +199,13 @@ class _Sum:
     used: int
     # Whether that is all.
     is_all: bool
-    # The one on which an action is possible; None: there is none.
+    # The one on which an action is possible, or in progress; None: there is none.
     first: AccountKey | None
     # Its pod or, without it, that of the one that uses the most.
     pod: Pod
+    # The one on which an action is possible, whatever is in progress, and its pod likewise.
+    next: AccountKey | None
+    next_pod: Pod
 
 
 _Member = tuple[Assessment, SharedPart]
@@ -214,7 +217,8 @@ def with_sums(assessments: Sequence[Assessment], ending: Collected[AccountKey]) 
     Each account is compared with the whole part, together with the others, so that time counts for all of them alike,
     whichever uses the most at the moment. Of those on which an action is possible and that use more than an equal
     share, only the one that uses the most is acted on: others can't hide behind a pod that is protected or being
-    deleted, and who uses little does not pay for them. While one of them is being ended (`ending`), no other is.
+    deleted, and who uses little does not pay for them. While one of them is being ended (`ending`), no other is; it
+    itself is only as long as it would be chosen again.
     """
     members: defaultdict[tuple[str, ...], list[_Member]] = defaultdict(list)
     for each in assessments:
@@ -237,12 +241,20 @@ def _sum(members: Sequence[_Member], ending: Collected[AccountKey]) -> _Sum:
         is_over = together > (each.allowed or 0)
         return is_over and part.used * number > part.size and _may_be_acted_on(each, together)
 
-    able = [each for each in members if each[0].account in ending] or [each for each in members if comes_first(each)]
+    able = [each for each in members if comes_first(each)]
     # A rule that only observes says what it would do, unless one that enforces has somebody to act on.
     able = [each for each in able if not each[0].observes] or able
-    first = min(able or members, key=order)[0]
-    is_all = all(each.used is not None for each, _ in members)
-    return _Sum(used=total, is_all=is_all, first=first.account if able else None, pod=first.pod)
+    following = min(able or members, key=order)[0]
+    under_way = [each for each in members if each[0].account in ending]
+    first = min(under_way, key=order)[0] if under_way else following
+    return _Sum(
+        used=total,
+        is_all=all(each.used is not None for each, _ in members),
+        first=first.account if under_way or able else None,
+        pod=first.pod,
+        next=following.account if able else None,
+        next_pod=following.pod,
+    )
 
 
 def _may_be_acted_on(each: Assessment, used: int) -> bool:
@@ -264,8 +276,8 @@ def _with_sum(each: Assessment, sums: Mapping[tuple[str, ...], _Sum]) -> Assessm
     besides = [one.used - part.used if part.used else 0 for one, part in own]
     beside, is_limited = max(besides), each.allowed is not None and each.rule_gap is None
     over = [one for (one, _), more in zip(own, besides, strict=True) if each.used_at_least + more > (each.allowed or 0)]
-    is_first = not beside or any(one.first == each.account for one in over)
-    ahead = "" if is_first else next((one.pod.title for one in over if one.first or one.pod.uid != each.pod.uid), "")
+    is_first = not beside or any(one.first == one.next == each.account for one in over)
+    ahead = "" if is_first else next((title for one in over if (title := _ahead(one, each))), "")
     return replace(
         each,
         beside=beside,
@@ -273,6 +285,14 @@ def _with_sum(each: Assessment, sums: Mapping[tuple[str, ...], _Sum]) -> Assessm
         behind_pod=ahead,
         verdict=Verdict.OVER if is_limited and over else each.verdict,
     )
+
+
+def _ahead(one: _Sum, each: Assessment) -> str:
+    """The pod that is acted on instead of an account, or that uses more; empty if that is no other pod's part."""
+    if one.first == each.account:
+        # It was acted on, and has come down meanwhile: what is left of that action must not hit it any more.
+        return one.next_pod.title if one.next or one.next_pod.uid != each.pod.uid else ""
+    return one.pod.title if one.first or one.pod.uid != each.pod.uid else ""
 
 
 def are_placed(claimed: Iterable[Claimed]) -> bool:
