@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -44,19 +45,30 @@ def nodes(
             yield three
 
 
-def outside(nodes: Nodes, *arguments: str, token: str = "") -> "subprocess.CompletedProcess[str]":
-    """`kubectl gpu-watchdog` outside of the cluster's pods, as the admin or by this token."""
+def outside(nodes: Nodes, *arguments: str, token: str = "", note: str = "") -> "subprocess.CompletedProcess[str]":
+    """`kubectl gpu-watchdog` outside of the cluster's pods, as the admin or by this token.
+
+    With a note, command and output become part of the transcript that the variable TRANSCRIPT names, if it is set:
+    docs/three-nodes.txt is one.
+    """
     plane = nodes.cluster.control_plane
     kubeconfig = plane.kubeconfig(token=token) if token else plane.admin_kubeconfig
     path = f"{COMMAND.parent}:{plane.kubectl_program.parent}:{os.environ['PATH']}"
     environment = {"PATH": path, "HOME": str(nodes.release.folder), "KUBECONFIG": str(kubeconfig), "LANG": "C.UTF-8"}
-    command = [*plane.network.enter, "kubectl", "gpu-watchdog", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    command = ["kubectl", "gpu-watchdog", *arguments]
+    ended = subprocess.run(
+        [*plane.network.enter, *command], capture_output=True, text=True, timeout=60, env=environment, check=False
+    )
+    if note and (transcript := os.environ.get("TRANSCRIPT")):
+        printed = "".join(f"{line.rstrip()}\n" for line in (ended.stdout + ended.stderr).splitlines())
+        with Path(transcript).open("a", encoding="utf-8") as file:
+            file.write(f"# {note}\n$ {shlex.join(command)}\n{printed}\n")
+    return ended
 
 
 def test_top_shows_every_node_from_outside(nodes: Nodes) -> None:
     """Through the API server's proxy, and by default where a kubeconfig is and no daemon: all nodes and cards."""
-    shown = outside(nodes, "top", "--once")
+    shown = outside(nodes, "top", "--once", note="Three nodes, all well.")
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith("3 nodes answer through the API server's proxy\n")
     rows = {line.split()[0]: line for line in shown.stdout.splitlines() if "enforcing" in line}
@@ -72,44 +84,45 @@ def test_top_shows_every_node_from_outside(nodes: Nodes) -> None:
 
 def test_commands_find_the_node_and_its_daemon(nodes: Nodes, tenants: str) -> None:
     """A pod is explained, with what the journal of its node has, although nobody said which node that is."""
-    nodes.start(SECOND, "asked-for", tenants)
-    nodes.pods.wait("asked-for", killed, tenants)
-    explained = outside(nodes, "explain", f"{tenants}/asked-for")
+    nodes.start(SECOND, "notebook", tenants)
+    nodes.pods.wait("notebook", killed, tenants)
+    explained = outside(nodes, "explain", f"{tenants}/notebook", note="A pod was killed; on which node, nobody said.")
     assert explained.returncode == 0, explained.stderr
-    assert explained.stdout.startswith(f"Pod {tenants}/asked-for on node {SECOND}, ")
+    assert explained.stdout.startswith(f"Pod {tenants}/notebook on node {SECOND}, ")
     assert "from the journal" in explained.stdout
     assert "was killed" in explained.stdout
-    document = json.loads(outside(nodes, "explain", f"{tenants}/asked-for", "--json").stdout)
-    assert (document["pod"], document["node"]) == ("asked-for", SECOND)
-    past = json.loads(outside(nodes, "history", "--pod", f"{tenants}/asked-for", "--since", "1h", "--json").stdout)
+    document = json.loads(outside(nodes, "explain", f"{tenants}/notebook", "--json").stdout)
+    assert (document["pod"], document["node"]) == ("notebook", SECOND)
+    past = json.loads(outside(nodes, "history", "--pod", f"{tenants}/notebook", "--since", "1h", "--json").stdout)
     assert {row["node"] for row in past} == {SECOND}
     assert "kill_ended" in {row["event"] for row in past}
     # Without the pod, a node is named.
-    assert "asked-for" in outside(nodes, "history", SECOND, "--action", "kill").stdout
-    assert "asked-for" not in outside(nodes, "history", NODE).stdout
+    kills = outside(nodes, "history", SECOND, "--action", "kill", note="What was done on a node.")
+    assert "notebook" in kills.stdout
+    assert "notebook" not in outside(nodes, "history", NODE).stdout
     scanned = json.loads(outside(nodes, "scan", "--json", SECOND).stdout)
     assert (scanned["node"], scanned["gpus"][0]["memory"]["total"]) == (SECOND, TOTAL[SECOND])
     # Once the pod is gone, its node is the one whose daemon remembers it.
-    nodes.pods.delete("asked-for", tenants)
-    assert f"on node {SECOND}" in outside(nodes, "explain", f"{tenants}/asked-for").stdout
-    lost = outside(nodes, "explain", f"{tenants}/never-there")
+    nodes.pods.delete("notebook", tenants)
+    assert f"on node {SECOND}" in outside(nodes, "explain", f"{tenants}/notebook").stdout
+    lost = outside(nodes, "explain", f"{tenants}/lost", note="A pod that nobody remembers.")
     assert lost.returncode == 1
     assert "no daemon has it among its pods or recent actions; name the node" in lost.stderr
 
 
 def test_stop_and_resume_from_outside(nodes: Nodes) -> None:
     """`stop NODE` turns enforcement off there, and only there; the exit code is that of the command in the pod."""
-    stopped = outside(nodes, "stop", SECOND, "--why", "maintenance of the rack")
+    stopped = outside(nodes, "stop", SECOND, "--why", "maintenance of the rack", note="Enforcement off on one node.")
     try:
         assert stopped.returncode == 0, stopped.stderr
         assert stopped.stdout.startswith(f"Stopped: the watchdog of node {SECOND}")
         assert not nodes.at(SECOND).status()["enforcing"]
         assert nodes.at(NODE).status()["enforcing"]
-        shown = outside(nodes, "top", "--once").stdout
+        shown = outside(nodes, "top", "--once", note="It is off there, and everybody sees why.").stdout
         assert f"! {SECOND}: suspended: stop_file" in shown
         assert "maintenance of the rack" in shown
     finally:
-        resumed = outside(nodes, "resume", SECOND)
+        resumed = outside(nodes, "resume", SECOND, note="And on again.")
     assert resumed.returncode == 0, resumed.stderr
     nodes.wait_enforcing()
     nowhere = outside(nodes, "stop", "node-9")
@@ -126,7 +139,7 @@ def test_a_closed_network_is_passed_by_port_forward(nodes: Nodes) -> None:
     enter = nodes.cluster.control_plane.network.enter
     subprocess.run([*enter, "iptables", "-I", *rule], check=True, timeout=30)
     try:
-        shown = outside(nodes, "top", "--once")
+        shown = outside(nodes, "top", "--once", note="A packet filter keeps the API server from one daemon.")
     finally:
         subprocess.run([*enter, "iptables", "-D", *rule], check=True, timeout=30)
     assert shown.returncode == 0, shown.stderr
@@ -139,7 +152,7 @@ def test_a_person_with_few_rights_reads_which_is_missing(nodes: Nodes, tenants: 
     """Each right that is missing is named with what it is for; what can be shown without it is shown."""
     plane = nodes.cluster.control_plane
     token = plane.service_account_token(tenants, "default")
-    refused = outside(nodes, "top", "--once", token=token)
+    refused = outside(nodes, "top", "--once", token=token, note="As somebody without any right.")
     assert refused.returncode == 1
     assert "an administrator gives you `list` on pods" in refused.stderr
     role = f"reader-{tenants}"
@@ -152,7 +165,7 @@ def test_a_person_with_few_rights_reads_which_is_missing(nodes: Nodes, tenants: 
 
     grant(role, "--verb=list", "--verb=get", "--resource=pods")
     wait_until(lambda: outside(nodes, "top", "--once", token=token).returncode == 0, "the right to list is in force")
-    silent = outside(nodes, "top", "--once", token=token).stdout
+    silent = outside(nodes, "top", "--once", token=token, note="As somebody who may list pods, and no more.").stdout
     assert silent.startswith("3 nodes do not answer\n")
     assert silent.count("an administrator gives you `get` on pods/proxy") == 3
     assert silent.count("`get` and `create` on pods/portforward") == 3
@@ -163,13 +176,14 @@ def test_a_person_with_few_rights_reads_which_is_missing(nodes: Nodes, tenants: 
     )
     # Without the right to run a command in the pod, an explanation comes from the daemon, and lacks the past.
     pod = nodes.daemon(NODE)["metadata"]
-    nodes.start(NODE, "explained", tenants)
-    nodes.pods.wait("explained", killed, tenants)
-    explained = outside(nodes, "explain", f"{tenants}/explained", token=token)
+    nodes.start(NODE, "trainer", tenants)
+    nodes.pods.wait("trainer", killed, tenants)
+    explained = outside(nodes, "explain", f"{tenants}/trainer", token=token)
     assert explained.returncode == 0, explained.stderr
-    assert f"Pod {tenants}/explained on node {NODE}" in explained.stdout
+    assert f"Pod {tenants}/trainer on node {NODE}" in explained.stdout
     assert f"History is not available here: it is in the journal on node {NODE}" in explained.stderr
-    stopped = outside(nodes, "stop", NODE, token=token)
+    note = "As somebody who may look, and not run commands in the watchdog's pods."
+    stopped = outside(nodes, "stop", NODE, token=token, note=note)
     assert stopped.returncode == 1
     assert "`get` and `create` on pods/exec in the watchdog's namespace" in stopped.stderr
     assert nodes.daemon(NODE)["metadata"]["uid"] == pod["uid"]
@@ -203,7 +217,7 @@ def test_a_daemon_that_is_stopped_is_named(nodes: Nodes) -> None:
     (pid,) = filter(is_daemon, nodes.cgroups[THIRD].members())
     os.kill(pid, signal.SIGSTOP)
     try:
-        shown = outside(nodes, "top", "--once")
+        shown = outside(nodes, "top", "--once", note="A daemon that hangs.")
     finally:
         os.kill(pid, signal.SIGCONT)
     assert shown.returncode == 0, shown.stderr
