@@ -95,7 +95,7 @@ deep: setup-dev $(VENV)/.docs tools programs ## the slow tests: a real Kubernete
 packages: ## install what `make deep` needs from the distribution: Debian and Ubuntu, as root
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends containerd runc \
-	  containernetworking-plugins iproute2 openssl prometheus prometheus-alertmanager fonts-dejavu-core buildah \
+	  containernetworking-plugins iproute2 iptables openssl prometheus prometheus-alertmanager fonts-dejavu-core buildah \
 	  debootstrap jq curl $$(command -v chromium > /dev/null || echo chromium) \
 	  $$(command -v java > /dev/null || echo default-jre-headless) $$(command -v npm > /dev/null || echo npm) > /dev/null
 

@@ -70,6 +70,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
         "own allowance 5% of declared + 1Mi for each of at most 7 contexts",
         "  gpu-*                               label       share  total  -       shares label:nvidia.com/gpu.replicas",
         "  veriff.com/gpu-memory               resource        1  total  veriff  -\n",
+        'Resource claims: not read; schemes = ["dra"] reads them, for pods that get their cards by ResourceClaims',
         "Allowance: 2.5% of declared + 256Mi for each of at most 8 contexts",
         '"notebooks": namespace jupyter-*; pod nb-?; owned by StatefulSet; labels tier=dev; namespace labels',
         "namespace labels team=a; node labels pool=gpu",

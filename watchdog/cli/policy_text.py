@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
+from typing import Final
 
 from watchdog.cli.tables import Column, table
 from watchdog.config.document import read_declaration
@@ -58,6 +59,10 @@ def render_schemes(schemes: Iterable[Scheme]) -> str:
     return "\n".join(lines)
 
 
+_CLAIMS_READ: Final = "what they gave counts beside resources, and before annotations and labels"
+_CLAIMS_UNREAD: Final = 'not read; schemes = ["dra"] reads them, for pods that get their cards by ResourceClaims'
+
+
 def _lines(policy: Policy) -> Iterator[str]:
     yield f"Policy {policy.source} (sha256 {policy.sha256})"
     yield f"Mode {policy.mode}: {_MODES[policy.mode]}"
@@ -69,6 +74,7 @@ def _lines(policy: Policy) -> Iterator[str]:
     yield "Declarations (the first that a container has applies):" if policy.declarations else "No declarations."
     if policy.declarations:
         yield from (f"  {line}" for line in table(_DECLARATIONS, map(_declaration_row, policy.declarations)))
+    yield f"Resource claims: {_CLAIMS_READ if policy.reads_claims else _CLAIMS_UNREAD}"
     yield f"Allowance: {_allowance(policy.allowance)}"
     yield ""
     yield "Rules (the first that matches a pod applies):" if policy.rules else "No rules: every pod is left alone."
