@@ -39,11 +39,14 @@ class NodeCommand(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run it here, or on the other node."""
         node, pod = ctx.params.get("elsewhere") or "", ctx.params.get(self._pod) or ""
-        if node or (pod and self._is_elsewhere(ctx)):
+        is_elsewhere = not node and not self._keeps and self._is_elsewhere(ctx)
+        if node or (pod and is_elsewhere):
             ctx.exit(self._run_there(ctx, node, pod))
+        if is_elsewhere:
+            raise click.UsageError(f"no watchdog is here: name a NODE{' or a pod' if self._pod else ''}")
         for name in self._removed:
             if ctx.params.pop(name, None) and ctx.get_parameter_source(name) is _GIVEN[0]:
-                raise click.UsageError(f"--{name} is for another node: name a NODE{' or a pod' if self._pod else ''}")
+                raise click.UsageError(f"--{name} is for another node: name a NODE")
         return super().invoke(ctx)
 
     def _is_elsewhere(self, ctx: click.Context) -> bool:
@@ -61,12 +64,12 @@ class NodeCommand(click.Command):
             raise click.UsageError(f"{named[0]} is for this node; {node or 'the node of ' + pod} has its own")
         chosen = ContextChoice(file=ctx.params.get("kubeconfig"), context=ctx.params.get("context") or "")
         where = Where(chosen=chosen, namespace=ctx.params.get("namespace") or "", node=node, pod=pod)
-        command = [self.name or "", *self._passed_on(ctx)]
+        command = [self.name or "", *self.passed_on(ctx)]
         if self.name == "explain":
             return explain_from_outside(where, command, as_json=ctx.params["as_json"])
         return run_on_node(where, command)
 
-    def _passed_on(self, ctx: click.Context) -> list[str]:
+    def passed_on(self, ctx: click.Context) -> list[str]:
         """The arguments as they were given, without those that led to the other node."""
         values, _, order = self.make_parser(ctx).parse_args(list(ctx.meta[_META]))
         kept: list[str] = []
