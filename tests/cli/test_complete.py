@@ -63,7 +63,7 @@ def two_pods() -> CycleReport:
     [
         ("gpu-watchdog hist", ["history"]),
         ("gpu-watchdog top --so", ["--sort"]),
-        ("gpu-watchdog top --sort ", ["percent", "used", "declared", "time", "verdict", "name"]),
+        ("gpu-watchdog top --sort n", ["name", "namespace", "node"]),
         ("gpu-watchdog top --sort v", ["verdict"]),
         ("gpu-watchdog check conf", ["ask the shell for: -o default", ""]),
         ("gpu-watchdog replay --policy ", ["ask the shell for: -o default", ""]),

@@ -54,7 +54,6 @@ def test_it_names_itself_by_its_path_if_kubectl_does_not_find_it(tmp_path: Path)
         (("hist",), ["history"], ":4"),
         (("top", "--so"), ["--sort"], ":4"),
         (("top", "--sort", "v"), ["verdict"], ":4"),
-        (("top", "--sort", ""), ["percent", "used", "declared", "time", "verdict", "name"], ":4"),
         (("check", "conf"), [], ":0"),
         (("replay", "--policy", ""), [], ":0"),
     ],

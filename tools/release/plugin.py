@@ -35,9 +35,7 @@ LEFT_OUT: Final = frozenset(
         "aiohttp-retry",
         "aiosignal",
         "annotated-types",
-        "charset-normalizer",
         "frozenlist",
-        "idna",
         "markdown-it-py",
         "mdurl",
         "multidict",
@@ -46,17 +44,15 @@ LEFT_OUT: Final = frozenset(
         "pydantic",
         "pydantic-core",
         "pygments",
-        "requests",
         "requests-oauthlib",
         "typing-inspection",
-        "websocket-client",
         "yarl",
     }
 )
 # Their compiled modules only make them faster.
-_PURE_TOO: Final = frozenset({"pyyaml", "markupsafe"})
+_PURE_TOO: Final = frozenset({"charset-normalizer", "markupsafe", "pyyaml"})
 _UNUSED: Final = re.compile(
-    r"kubernetes/(aio|client/(api|models)|dynamic|leaderelection|stream|watch|test|e2e_test)/.*"
+    r"kubernetes/(aio|client/(api|models)|dynamic|leaderelection|watch|test|e2e_test)/.*"
     r"|.+/tests/.*|.+(_test\.py|/test_\w+\.py|\.pyi|\.pyx|\.c|\.h|/py\.typed)|example\.py"
 )
 _LICENCE: Final = re.compile(r"[^/]+\.dist-info/(licenses/.+|LICEN[CS]E[^/]*|NOTICE[^/]*|COPYING[^/]*)")

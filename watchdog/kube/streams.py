@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 import msgspec
 import websocket
-from kubernetes.stream.ws_client import portforward_call, websocket_call
 
 from watchdog.core.errors import Problem
 from watchdog.kube.client import Api, ApiResponse
@@ -23,6 +22,10 @@ from watchdog.kube.daemons import ANSWER_S, WHOLE_ANSWER_S, DaemonError, DaemonP
 from watchdog.kube.failure import ApiError, explain
 from watchdog.kube.official import ApiException
 from watchdog.kube.wire import DECODE_ERRORS
+
+# isort: split
+# After `official`: before it, all parts of the client would be imported.
+from kubernetes.stream.ws_client import portforward_call, websocket_call
 
 _RIGHTS: Final = "an administrator gives you `get` and `create` on pods/{} in the watchdog's namespace"
 _STDOUT, _STDERR, _ERROR = 1, 2, 3  # channels: remotecommand/constants.go in k8s.io/apimachinery
