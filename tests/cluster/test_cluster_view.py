@@ -6,8 +6,9 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -54,9 +55,9 @@ def top(
     sim: SimulatedNodes, *arguments: str, kubeconfig: Path | None = None, prefix: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     """Run `top --cluster` to its end."""
-    command = (*sim.plane.network.enter, *prefix, COMMAND, "top", "--cluster", *arguments)
+    chosen = kubeconfig or sim.plane.admin_kubeconfig
     return subprocess.run(
-        [*map(str, command), "--kubeconfig", str(kubeconfig or sim.plane.admin_kubeconfig)],
+        [*sim.plane.network.enter, *prefix, COMMAND, "top", "--cluster", *arguments, "--kubeconfig", chosen],
         capture_output=True,
         text=True,
         timeout=120,
@@ -64,7 +65,7 @@ def top(
     )
 
 
-def live(sim: SimulatedNodes, *arguments: str, columns: int = 120, rows: int = 40) -> Any:
+def live(sim: SimulatedNodes, *arguments: str, columns: int = 120, rows: int = 40) -> AbstractContextManager[Session]:
     """`top --cluster` on a terminal."""
     kubeconfig = ("--kubeconfig", sim.plane.admin_kubeconfig)
     command: list[str | Path] = [*sim.plane.network.enter, COMMAND, "top", "--cluster", *arguments, *kubeconfig]

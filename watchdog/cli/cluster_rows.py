@@ -62,7 +62,7 @@ class NodeRow:
         if node is None and self.of.problem is None:
             return "waiting"
         if node is None:
-            return "no daemon" if self.of.daemon is None else "no answer"
+            return "no daemon" if self.of.daemon is None and self.of.via is None else "no answer"
         if node.enforcing:
             return "enforcing"
         return "observing" if node.mode == "observe" else "NOT enforcing"

@@ -25,51 +25,66 @@ def _max(by: str, metric: str) -> str:
     return f"max by ({by}) ({metric})"
 
 
-def _whole(metric: str) -> str:
-    """A sum over a node's GPUs; absent where a part is unknown."""
-    each, up = _max(f"{_NODE}, gpu", metric), _max(f"{_NODE}, gpu", "gpu_watchdog_gpu_up")
-    return f"sum by ({_NODE}) ({each}) unless on ({_NODE}) ({up} unless {each})"
+def _of_cards(function: str, metric: str) -> str:
+    """A sum or count over a node's GPUs, at first by daemon: by node and GPU it takes Prometheus twice as long."""
+    return _max(_NODE, f"{function} without (gpu) ({metric})")
 
 
-_USED: Final = _max(_ACCOUNT, "gpu_watchdog_account_memory_used_bytes")
-_ALLOWED: Final = _max(_ACCOUNT, "gpu_watchdog_account_memory_allowed_bytes")
-_OVER: Final = _max(_ACCOUNT, "gpu_watchdog_account_over_limit")
+_UP: Final = "gpu_watchdog_gpu_up"
+_GPU_USED: Final = "gpu_watchdog_gpu_memory_used_bytes"
+_GPU_TOTAL: Final = "gpu_watchdog_gpu_memory_total_bytes"
+_USED: Final = "gpu_watchdog_account_memory_used_bytes"
+_ALLOWED: Final = "gpu_watchdog_account_memory_allowed_bytes"
+_IS_OVER: Final = _max(_ACCOUNT, "gpu_watchdog_account_over_limit == 1")
+# Both are of one daemon, with the same labels.
 _MOST_URGENT: Final = f"topk({_MOST_ACCOUNTS}, {_USED} / {_ALLOWED})"
 _CYCLE: Final = "gpu_watchdog_last_cycle_timestamp_seconds"
-# What is asked for, by the value of a label that each row gets.
+_SCRAPES: Final = _max(_NODE, 'up{job="gpu-memory-watchdog"}')
+# What is asked for, by the value of a label that each row gets. Filters are within, before anything is grouped.
 _NODES: Final[Mapping[str, str]] = {
-    "up": _max(_NODE, 'up{job="gpu-memory-watchdog"}'),
+    # Of a node that has a cycle the scrape is known.
+    "up": f"{_SCRAPES} unless on ({_NODE}) {_CYCLE}",
     "age": _max(_NODE, f"timestamp({_CYCLE}) - {_CYCLE}"),
-    "gpus": f"count by ({_NODE}) ({_max(f'{_NODE}, gpu', 'gpu_watchdog_gpu_up')})",
-    "down": f"{_max(f'{_NODE}, gpu', 'gpu_watchdog_gpu_up')} == 0",
-    "used": _whole("gpu_watchdog_gpu_memory_used_bytes"),
-    "total": _whole("gpu_watchdog_gpu_memory_total_bytes"),
+    "gpus": _of_cards("count", _UP),
+    "down": _max(f"{_NODE}, gpu", f"{_UP} == 0"),
+    "used": _of_cards("sum", _GPU_USED),
+    "total": _of_cards("sum", _GPU_TOTAL),
+    # Those of whose GPUs some have none, so that the sum says nothing.
+    "used_in_part": f"{_of_cards('count', _UP)} > {_of_cards('count', _GPU_USED)}",
+    "total_in_part": f"{_of_cards('count', _UP)} > {_of_cards('count', _GPU_TOTAL)}",
     "enforcing": _max(_NODE, "gpu_watchdog_enforcing"),
-    "mode": _max(f"{_NODE}, mode", "gpu_watchdog_policy_info"),
+    # Where it enforces, that is its mode.
+    "mode": _max(f"{_NODE}, mode", f"gpu_watchdog_policy_info unless on ({_NODE}) gpu_watchdog_enforcing == 1"),
     "suspended": _max(f"{_NODE}, reason", "gpu_watchdog_enforcement_suspended == 1"),
     "breaker": _max(_NODE, "gpu_watchdog_breaker_open == 1"),
-    "accounts": _max(f"{_NODE}, verdict", "gpu_watchdog_accounts"),
+    "accounts": _max(f"{_NODE}, verdict", "gpu_watchdog_accounts > 0"),
 }
 _URGENT: Final[Mapping[str, str]] = {
-    "account_used": f"{_USED} and on ({_ACCOUNT}) {_MOST_URGENT}",
-    "account_allowed": f"{_ALLOWED} and on ({_ACCOUNT}) {_MOST_URGENT}",
-    "account_over": f"{_OVER} == 1",
+    "account_used": _max(_ACCOUNT, f"{_USED} and {_MOST_URGENT}"),
+    "account_allowed": _max(_ACCOUNT, f"{_ALLOWED} and {_MOST_URGENT}"),
+    "account_over": _IS_OVER,
 }
 # For JSON: each GPU, and all accounts.
 _WHOLE: Final[Mapping[str, str]] = {
-    "gpu_used": _max(f"{_NODE}, gpu", "gpu_watchdog_gpu_memory_used_bytes"),
-    "gpu_total": _max(f"{_NODE}, gpu", "gpu_watchdog_gpu_memory_total_bytes"),
-    "gpu_up": _max(f"{_NODE}, gpu", "gpu_watchdog_gpu_up"),
-    "account_used": _USED,
-    "account_allowed": _ALLOWED,
+    "gpu_used": _max(f"{_NODE}, gpu", _GPU_USED),
+    "gpu_total": _max(f"{_NODE}, gpu", _GPU_TOTAL),
+    "gpu_up": _max(f"{_NODE}, gpu", _UP),
+    "account_used": _max(_ACCOUNT, _USED),
+    "account_allowed": _max(_ACCOUNT, _ALLOWED),
     "account_declared": _max(_ACCOUNT, "gpu_watchdog_account_memory_declared_bytes"),
-    "account_over": f"{_OVER} == 1",
+    "account_over": _IS_OVER,
     "account_verdict": _max(f"{_ACCOUNT}, verdict", "gpu_watchdog_account_verdict"),
 }
 
 
 def _query(rows: Mapping[str, str]) -> str:
-    return " or ".join(f'label_replace({text}, "{_ROW}", "{name}", "", "")' for name, text in rows.items())
+    return _either([f'label_replace({text}, "{_ROW}", "{name}", "", "")' for name, text in rows.items()])
+
+
+def _either(parts: Sequence[str]) -> str:
+    """All of them, by a tree of `or`: in a chain Prometheus would take the first ones in hand again for each other."""
+    half = len(parts) // 2
+    return f"({_either(parts[:half])} or {_either(parts[half:])})" if half else parts[0]
 
 
 _Key = tuple[str, str]
@@ -138,22 +153,23 @@ class _Found:
             if age_s is None:
                 why = "its daemon is not scraped" if values.get("up") == 0 else "Prometheus has no cycle of its daemon"
                 problem = Problem(why, "see the Prometheus' targets, and the daemon's pod on that node")
-                yield NodeAnswer(node=node, cluster=cluster, problem=problem)
+                yield NodeAnswer(node=node, cluster=cluster, via="prometheus", problem=problem)
                 continue
             suspended = tuple(sorted(labels.get("reason", "") for labels, _ in rows["suspended"]))
             verdicts = {labels.get("verdict", ""): int(number) for labels, number in rows["accounts"] if number}
             mode = next((labels.get("mode", "") for labels, _ in rows["mode"]), "")
+            is_enforcing = values.get("enforcing") == 1
             summary = Summary(
                 node=node,
                 at=Moment(self._now.wall_s - age_s),
-                mode=mode,
-                enforcing=values.get("enforcing") == 1,
+                mode="enforce" if is_enforcing else mode,
+                enforcing=is_enforcing,
                 suspended=suspended,
                 breaker_open="breaker" in values,
                 gpus=tuple(GpuSummary(number=labels.get("gpu", "")) for labels, _ in rows["down"]),
                 gpus_in_all=int(values.get("gpus", 0)),
-                used=_bytes(values.get("used")),
-                total=_bytes(values.get("total")),
+                used=None if "used_in_part" in rows else _bytes(values.get("used")),
+                total=None if "total_in_part" in rows else _bytes(values.get("total")),
                 verdicts=verdicts,
                 accounts=tuple(self._accounts(rows)),
                 accounts_in_all=sum(verdicts.values()),

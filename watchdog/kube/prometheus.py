@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
@@ -17,7 +18,16 @@ from watchdog.kube.failure import ApiError, explain
 from watchdog.kube.wire import DECODE_ERRORS, decode_json
 
 _LIMIT_S: Final = 30.0
-_LARGEST: Final = 256 * 2**20  # bytes; 5,000 nodes give some 10 MiB
+_LARGEST: Final = 64 * 2**20  # bytes; 5,000 nodes give some 5 MiB
+_CHUNK: Final = 2**16
+_ADDRESS: Final = "check the address that --prometheus names, and whether a Prometheus is there"
+_CREDENTIALS: Final = "give it what it asks for by --prometheus-header, or ask its administrator"
+_REFUSAL: Final = "see its log; a limit of its own may be too low, such as --query.timeout or --query.max-samples"
+_SERVICE_REMEDIES: Final[Mapping[int, str]] = {
+    403: "an administrator gives you `get` on services/proxy in namespace {namespace}",
+    404: "`kubectl -n {namespace} get services` lists those that there are",
+    503: "see whether its pods run, and its port: `kubectl -n {namespace} describe service {name}`",
+}
 
 
 class _Sample(msgspec.Struct, frozen=True, gc=False):
@@ -49,6 +59,8 @@ def ask_url(url: str, headers: Mapping[str, str]) -> Ask:
         raise ValueError(f"{url!r} is not an address: write http://HOST:PORT, or NAMESPACE/SERVICE:PORT")
     manager = urllib3.PoolManager(headers={"User-Agent": "gpu-watchdog", **headers})
     address = f"{url.rstrip('/')}/api/v1/query"
+    # A password has no place in a message.
+    where = f"Prometheus at {parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()}"
 
     def ask(query: str) -> bytes:
         try:
@@ -61,12 +73,13 @@ def ask_url(url: str, headers: Mapping[str, str]) -> Ask:
                 retries=False,
                 redirect=False,
                 preload_content=False,
+                decode_content=False,
             )
             with contextlib.closing(response):
-                body = response.read(_LARGEST + 1)
+                body = _read(response, where)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise DaemonError(explain(error, f"Prometheus at {url}")) from error
-        return _checked(response.status, body, f"Prometheus at {url}")
+            raise DaemonError(Problem(explain(error, where).cause, _ADDRESS)) from error
+        return _checked(response.status, body, where)
 
     return ask
 
@@ -76,27 +89,39 @@ def ask_service(api: Api, service: str) -> Ask:
     namespace, _, name = service.partition("/")
     name, _, port = name.partition(":")
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/services/{quote(name, safe='')}:{quote(port or '9090')}"
+    where = f"Prometheus in service {service}"
 
     def ask(query: str) -> bytes:
-        where = f"{path}/proxy/api/v1/query"
         try:
-            response = api.call("GET", where, {"query": query}, read_timeout_s=_LIMIT_S)
+            response = api.call("GET", f"{path}/proxy/api/v1/query", {"query": query}, read_timeout_s=_LIMIT_S)
         except ApiError as error:
             raise DaemonError(error.problem) from error
-        if response.status == HTTPStatus.FORBIDDEN and response.reason:
-            remedy = f"an administrator gives you `get` on services/proxy in namespace {namespace}"
-            raise DaemonError(Problem(response.problem(f"the proxy to {service}").cause, remedy))
-        return _checked(response.status, response.body, f"Prometheus in service {service}")
+        if response.reason:  # of the API server, which did not get as far as a Prometheus
+            remedy = _SERVICE_REMEDIES.get(response.status, "").format(namespace=namespace, name=name)
+            problem = response.problem(where)
+            raise DaemonError(Problem(problem.cause, remedy or problem.remedy))
+        return _checked(response.status, response.body, where)
 
     return ask
 
 
+def _read(response: urllib3.BaseHTTPResponse, where: str) -> bytes:
+    """The whole body, within bounds; DaemonError, and urllib3's errors."""
+    body, until_s = bytearray(), time.monotonic() + _LIMIT_S
+    while chunk := response.read1(_CHUNK):
+        body += chunk
+        if len(body) > _LARGEST or time.monotonic() > until_s:
+            cause = f"{where}: its answer exceeds {_LARGEST // 2**20} MiB, or takes more than {_LIMIT_S:.0f} s"
+            raise DaemonError(Problem(cause, _ADDRESS))
+    return bytes(body)
+
+
 def _checked(status: int, body: bytes, where: str) -> bytes:
-    if len(body) > _LARGEST:
-        raise DaemonError(Problem(f"{where}: its answer exceeds {_LARGEST // 2**20} MiB"))
     if status != HTTPStatus.OK and not body.lstrip().startswith(b"{"):
         text = " ".join(body[:300].decode("utf-8", errors="replace").split())
-        raise DaemonError(Problem(f"{where} answers {status}: {text}", "check the address"))
+        is_refusal = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+        cause = f"{where} answers {status}{f': {text}' if text else ''}"
+        raise DaemonError(Problem(cause, _CREDENTIALS if is_refusal else _ADDRESS))
     return body
 
 
@@ -105,9 +130,10 @@ def instant(ask: Ask, query: str) -> Sequence[Sample]:
     try:
         response = decode_json(_DECODER, ask(query))
     except DECODE_ERRORS as error:
-        raise DaemonError(Problem(f"that is not a Prometheus: {error}", "check --prometheus")) from error
+        raise DaemonError(Problem(f"that is not a Prometheus: {error}", _ADDRESS)) from error
     if response.status != "success" or response.data is None or response.data.result_type != "vector":
-        raise DaemonError(Problem(f"Prometheus refuses the query: {response.error or 'no reason is given'}"))
+        cause = f"Prometheus refuses the query: {response.error or 'no reason is given'}"
+        raise DaemonError(Problem(cause, _REFUSAL))
     numbers = ((sample.metric, _number(sample.value[1])) for sample in response.data.result)
     return [(labels, number) for labels, number in numbers if number is not None]
 

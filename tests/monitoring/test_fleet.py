@@ -1,0 +1,254 @@
+"""`top --cluster --prometheus` against a real Prometheus with the metrics of a few nodes, and against what is none."""
+
+import contextlib
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+import pytest
+
+from tests.cli.session import session
+from tests.monitoring.fleet import FleetNode, write_blocks
+from tests.monitoring.prometheus import Prometheus, configuration
+from tests.rig.command import COMMAND
+from watchdog.cli.fleet import _NODES, _URGENT, _WHOLE
+from watchdog.export.catalogue import FAMILIES
+
+pytestmark = pytest.mark.slow
+GIB: Final = 2**30
+FLEET: Final = (
+    FleetNode(name="n1", cluster="east", over=2),
+    FleetNode(name="n2", cluster="east", cards=2, accounts=3, is_enforcing=False, suspended="stop_file"),
+    FleetNode(name="n3", cluster="east", is_scraped=False),
+    # Of another cluster, with a name that there is in the first one too.
+    FleetNode(name="n1", cluster="west", accounts=1),
+    FleetNode(name="n4", cluster="west", cards=4, accounts=1, down=1),
+)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A Prometheus of two clusters."""
+    folder = tmp_path_factory.mktemp("fleet")
+    write_blocks(folder / "data", FLEET)
+    with Prometheus(folder, configuration()) as made:
+        yield made
+
+
+def top(url: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run `top --cluster --prometheus URL` to its end."""
+    command = (COMMAND, "top", "--cluster", "--prometheus", url, *arguments)
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, check=False)
+
+
+def rows(text: str) -> list[list[str]]:
+    """The rows of each table, as words."""
+    return [re.split(r" {2,}", line.strip()) for line in text.splitlines() if "  " in line]
+
+
+def test_the_nodes_and_pods_of_two_clusters(fleet: Prometheus) -> None:
+    """One row a node with its cluster, those with something to say first, and the pods over their limit."""
+    ended = top(fleet.url, "--once")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    head, nodes, pods, remarks = ended.stdout.split("\n\n")
+    assert head == "4 nodes answer by Prometheus, 1 does not answer"
+    assert rows(nodes) == [
+        ["CLUSTER", "NODE", "GPUS", "USED", "TOTAL", "ACCOUNTS", "OVER", "STATE"],
+        ["east", "n3", "-", "-", "-", "-", "-", "no answer"],
+        ["east", "n1", "8", "320Gi", "640Gi", "12", "2", "enforcing"],
+        ["east", "n2", "2", "80Gi", "160Gi", "3", "0", "NOT enforcing"],
+        ["west", "n4", "4", "unknown", "unknown", "1", "0", "enforcing"],
+        ["west", "n1", "8", "320Gi", "640Gi", "1", "0", "enforcing"],
+    ]
+    assert rows(pods)[1:] == [
+        ["team-0/job-n1-0", "east", "n1", "-", "12Gi", "10Gi", "over", "-"],
+        ["team-1/job-n1-1", "east", "n1", "-", "12Gi", "10Gi", "over", "-"],
+    ]
+    scrape = "its daemon is not scraped; see the Prometheus' targets, and the daemon's pod on that node"
+    assert remarks.splitlines() == [
+        f"! n3: {scrape}",
+        "! n2: suspended: stop_file",
+        "! n4: GPU GPU-n4-0 down",
+    ]
+
+
+def test_calm_pods_are_there_for_who_asks(fleet: Prometheus) -> None:
+    """An order or a filter shows the others too, with what they use and may use."""
+    text = top(fleet.url, "--once", "--sort", "use", "--filter", "n2").stdout
+    _, _, pods, _ = text.split("\n\n")
+    assert rows(pods)[1:] == [
+        [f"team-{number}/job-n2-{number}", "east", "n2", "-", "2Gi", "10Gi", "within", "-"] for number in range(3)
+    ]
+
+
+def test_json(fleet: Prometheus) -> None:
+    """Each node with its cluster, its GPUs and all its accounts, and null where Prometheus knows nothing."""
+    document = json.loads(top(fleet.url, "--json").stdout)
+    assert document["via"] == "prometheus"
+    nodes = {(node["cluster"], node["node"]): node for node in document["nodes"]}
+    assert list(nodes) == [("east", "n1"), ("east", "n2"), ("east", "n3"), ("west", "n1"), ("west", "n4")]
+    assert (nodes["east", "n3"]["status"], nodes["east", "n3"]["age_s"]) == (None, None)
+    assert nodes["east", "n3"]["problem"].startswith("its daemon is not scraped; ")
+    first = nodes["east", "n1"]
+    assert first["problem"] is None
+    assert 0 <= first["age_s"] < 600
+    assert (first["status"]["mode"], first["status"]["enforcing"]) == ("enforce", True)
+    assert nodes["east", "n2"]["status"]["suspended"] == ["stop_file"]
+    assert first["status"]["gpus"][0] == {
+        "uuid": "GPU-n1-0",
+        "up": True,
+        "memory": {"total": 80 * GIB, "used": 40 * GIB},
+    }
+    down = nodes["west", "n4"]["status"]["gpus"][0]
+    assert down == {"uuid": "GPU-n4-0", "up": False, "memory": {"total": None, "used": None}}
+    accounts = {each["pod"]: each for each in first["status"]["accounts"]}
+    assert len(accounts) == 12
+    over = {"namespace": "team-0", "pod": "job-n1-0", "container": None, "gpu": None, "verdict": "over"}
+    assert accounts["job-n1-0"] == {**over, "used": 12 * GIB, "allowed": 10 * GIB}
+    assert accounts["job-n1-11"]["verdict"] == "within"
+
+
+def test_live(fleet: Prometheus) -> None:
+    """The view has the same rows; what Prometheus does not know about a pod is said, with where to look."""
+    command = (COMMAND, "top", "--prometheus", fleet.url)
+    with session(command=command, columns=130, rows=30) as shown:
+        shown.see("4 by prometheus, 1 silent", "CLUSTER", "job-n1-0", "q quit")
+        shown.type("\r")
+        shown.see("Node n3", "its daemon is not scraped", "q back")
+        shown.type("q")
+        shown.see("Pods: ")
+        shown.type("vjjjj\r")
+        shown.see("Prometheus knows no more about node", "without --prometheus")
+        shown.type("q")
+        shown.see("Pods: ")
+        shown.type("q")
+        assert shown.end() == 0
+
+
+def test_it_asks_for_metrics_that_there_are() -> None:
+    """A metric that the daemon does not have, or with another label, would give a row that is always empty."""
+    labels = {f"gpu_watchdog_{family.name}": {*family.labels} for family in FAMILIES}
+    for query in (*_NODES.values(), *_URGENT.values(), *_WHOLE.values()):
+        assert {*re.findall(r"gpu_watchdog_\w+", query)} <= set(labels)
+    used, allowed = (labels[f"gpu_watchdog_account_memory_{name}_bytes"] for name in ("used", "allowed"))
+    assert used == allowed, "they are divided without `on`"
+    cards = ("gpu_up", "gpu_memory_used_bytes", "gpu_memory_total_bytes")
+    assert {frozenset(labels[f"gpu_watchdog_{name}"]) for name in cards} == {frozenset({"gpu"})}, "`without (gpu)`"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """A server that answers in one way, and keeps what it is asked."""
+
+    def do_POST(self) -> None:
+        """Answer."""
+        server: Any = self.server
+        server.asked.append((self.path, dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
+        status, headers, body, times = server.answer
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            for _ in range(times):
+                self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class' name
+        """Nothing: what is asked is in `asked`."""
+
+
+class Server(ThreadingHTTPServer):
+    """Where it answers, and what it was asked: path, headers, body."""
+
+    def __init__(self, status: int, body: bytes, headers: dict[str, str], times: int) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.daemon_threads = True
+        self.answer = status, headers, body, times
+        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+@contextlib.contextmanager
+def answering(status: int, body: bytes, headers: dict[str, str] | None = None, times: int = 1) -> Iterator[Server]:
+    """A server that answers every POST so, its body so many times, until the end of the block."""
+    with Server(status, body, headers or {}, times) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+EMPTY: Final = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
+TOO_MANY: Final = b'{"status":"error","errorType":"execution","error":"query processing would load too many samples"}'
+ADDRESS: Final = "check the address that --prometheus names"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "cause", "remedy"),
+    [
+        (200, b"<html>hello</html>", "that is not a Prometheus", ADDRESS),
+        (200, b"", "that is not a Prometheus", ADDRESS),
+        (200, b"[" * 9999, "that is not a Prometheus", ADDRESS),
+        (200, b'{"kind":"Status"}', "no reason is given", "see its log"),
+        (
+            200,
+            EMPTY,
+            "this Prometheus has no metrics of the watchdog",
+            "let it scrape the watchdog (docs/prometheus.md)",
+        ),
+        (422, TOO_MANY, "would load too many samples", "--query.max-samples"),
+        (404, b"404 page not found", "answers 404: 404 page not found", ADDRESS),
+        (401, b"\x1b[2Junauthorized", "answers 401: \\x1b[2Junauthorized", "--prometheus-header"),
+        (403, b"", "answers 403;", "--prometheus-header"),
+        (502, b"<html>Bad\nGateway", "answers 502: <html>Bad Gateway", ADDRESS),
+    ],
+)
+def test_an_answer_that_is_none(status: int, body: bytes, cause: str, remedy: str) -> None:
+    """Whatever is at the address, one line says what it answers and what to do."""
+    with answering(status, body) as server:
+        for option in ("--once", "--json"):
+            ended = top(server.url, option)
+            assert (ended.returncode, ended.stdout) == (1, "")
+            assert len(ended.stderr.splitlines()) == 1
+            assert ended.stderr.removesuffix("\n").isprintable()
+            assert cause in ended.stderr
+            assert remedy in ended.stderr
+
+
+def test_nothing_listens() -> None:
+    """The address that nothing answers at is named, without the password in it."""
+    ended = top("http://me:secret@127.0.0.1:1", "--once")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("Error: Prometheus at http://127.0.0.1:1: Connection refused")
+    assert ADDRESS in ended.stderr
+
+
+def test_an_endless_answer_is_not_read() -> None:
+    """What answers without an end is given up at a bound, and takes no more memory than that."""
+    with answering(200, b" " * 2**20, times=10**6) as server:
+        limited = ("prlimit", f"--data={400 * 2**20}", COMMAND, "top", "--prometheus", server.url, "--once")
+        ended = subprocess.run(limited, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "its answer exceeds 64 MiB" in ended.stderr
+    assert ADDRESS in ended.stderr
+
+
+def test_the_headers_are_sent_and_not_passed_on() -> None:
+    """Thanos and Mimir get the tenant and the token; whoever redirects does not send them elsewhere."""
+    with answering(200, EMPTY) as elsewhere, answering(307, b"", {"Location": f"{elsewhere.url}/x"}) as server:
+        sent = ("--prometheus-header", "Authorization=Bearer a=b", "--prometheus-header", "X-Scope-OrgID=east|west")
+        ended = top(f"{server.url}/prometheus/", *sent, "--once")
+        ((path, headers, body),) = server.asked
+        assert path == "/prometheus/api/v1/query"
+        assert (headers["Authorization"], headers["X-Scope-OrgID"]) == ("Bearer a=b", "east|west")
+        assert body.startswith(b"query=")
+        assert elsewhere.asked == []
+        assert ended.returncode == 1
+        assert "answers 307" in ended.stderr
+        assert "Bearer" not in ended.stderr
