@@ -182,7 +182,7 @@ def test_json_has_each_node_with_its_status_or_its_problem(sim: SimulatedNodes) 
     assert [number for number, node in enumerate(nodes) if node["status"] is None] == [1, 3, 4]
     assert [number for number, node in enumerate(nodes) if node["problem"]] == [1, 2, 3, 4]
     assert "it is node 'another-0002'" in nodes[2]["problem"]
-    assert "kubectl describe node gpu-0004" in nodes[4]["problem"]
+    assert "there is no pod of it here; see the node's taints" in nodes[4]["problem"]
     assert len(nodes[0]["status"]["accounts"]) == 12
     assert 0 <= nodes[0]["age_s"] < 60
 
@@ -199,7 +199,7 @@ def test_a_node_without_a_daemon_and_one_that_is_not_ready(sim: SimulatedNodes) 
         sim.set_ready(5, "True")
     assert states(text)[node_name(6)].strip() == "no daemon"
     assert "there is no pod of it here" in remark_of(text, 6)
-    assert f"kubectl describe node {node_name(6)}" in remark_of(text, 6)
+    assert "see the node's taints (`kubectl describe node`)" in remark_of(text, 6)
     assert "the node is NotReady: the API server's proxy" in remark_of(text, 5)
 
 
@@ -285,7 +285,7 @@ def test_with_rights_in_the_namespace_only(sim: SimulatedNodes) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith(f"{NODES} nodes answer {BY_PROXY}\n")
     assert ended.stdout.splitlines()[-1].startswith("! listing the watchdog's DaemonSets: the API server answered 403")
-    assert "`list` on nodes, and on daemonsets in the watchdog's namespace" in ended.stdout
+    assert "an administrator binds you the roles of `gpu-watchdog rights --for-people`" in ended.stdout
 
 
 def test_without_the_right_to_ask(sim: SimulatedNodes) -> None:
@@ -294,8 +294,8 @@ def test_without_the_right_to_ask(sim: SimulatedNodes) -> None:
     assert ended.returncode == 0
     assert ended.stdout.startswith(f"{NODES} nodes do not answer\n")
     remark = remark_of(ended.stdout, 0)
-    assert "an administrator gives you `get` on pods/proxy in the watchdog's namespace" in remark
-    assert "or an administrator gives you `get` and `create` on pods/portforward" in remark
+    assert "you may not get pods/proxy, and you may not get and create pods/portforward" in remark
+    assert "an administrator binds you the role gpu-watchdog-view in namespace" in remark
 
 
 def is_as_before(shown: Session) -> bool:

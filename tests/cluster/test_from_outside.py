@@ -6,8 +6,9 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import pytest
 
@@ -45,25 +46,59 @@ def nodes(
             yield three
 
 
+def environment(nodes: Nodes, token: str = "") -> dict[str, str]:
+    """What a person has outside of the cluster: the plugin on the path, and the admin's kubeconfig or a token's."""
+    plane = nodes.cluster.control_plane
+    kubeconfig = plane.kubeconfig(token=token) if token else plane.admin_kubeconfig
+    path = f"{COMMAND.parent}:{plane.kubectl_program.parent}:{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(nodes.release.folder), "KUBECONFIG": str(kubeconfig), "LANG": "C.UTF-8"}
+
+
 def outside(nodes: Nodes, *arguments: str, token: str = "", note: str = "") -> "subprocess.CompletedProcess[str]":
     """`kubectl gpu-watchdog` outside of the cluster's pods, as the admin or by this token.
 
     With a note, command and output become part of the transcript that the variable TRANSCRIPT names, if it is set:
     docs/three-nodes.txt is one.
     """
-    plane = nodes.cluster.control_plane
-    kubeconfig = plane.kubeconfig(token=token) if token else plane.admin_kubeconfig
-    path = f"{COMMAND.parent}:{plane.kubectl_program.parent}:{os.environ['PATH']}"
-    environment = {"PATH": path, "HOME": str(nodes.release.folder), "KUBECONFIG": str(kubeconfig), "LANG": "C.UTF-8"}
     command = ["kubectl", "gpu-watchdog", *arguments]
     ended = subprocess.run(
-        [*plane.network.enter, *command], capture_output=True, text=True, timeout=60, env=environment, check=False
+        [*nodes.cluster.control_plane.network.enter, *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment(nodes, token),
+        check=False,
     )
     if note and (transcript := os.environ.get("TRANSCRIPT")):
         printed = "".join(f"{line.rstrip()}\n" for line in (ended.stdout + ended.stderr).splitlines())
         with Path(transcript).open("a", encoding="utf-8") as file:
             file.write(f"# {note}\n$ {shlex.join(command)}\n{printed}\n")
     return ended
+
+
+@contextmanager
+def running(nodes: Nodes, *arguments: str) -> Iterator[IO[str]]:
+    """The lines that a command prints until it is interrupted."""
+    process = subprocess.Popen(
+        [*nodes.cluster.control_plane.network.enter, "kubectl", "gpu-watchdog", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(nodes),
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.stdout.close()
+        process.wait(60)
+
+
+def arguments_of(pid: int) -> list[str]:
+    """The command line of a process; empty once it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").split("\0")
+    return []
 
 
 def test_top_shows_every_node_from_outside(nodes: Nodes) -> None:
@@ -100,7 +135,9 @@ def test_commands_find_the_node_and_its_daemon(nodes: Nodes, tenants: str) -> No
     kills = outside(nodes, "history", SECOND, "--action", "kill", note="What was done on a node.")
     assert "notebook" in kills.stdout
     assert "notebook" not in outside(nodes, "history", NODE).stdout
-    scanned = json.loads(outside(nodes, "scan", "--json", SECOND).stdout)
+    read = outside(nodes, "scan", "--json", SECOND)
+    assert read.returncode == 0, read.stderr
+    scanned = json.loads(read.stdout)
     assert (scanned["node"], scanned["gpus"][0]["memory"]["total"]) == (SECOND, TOTAL[SECOND])
     # Once the pod is gone, its node is the one whose daemon remembers it.
     nodes.pods.delete("notebook", tenants)
@@ -110,12 +147,28 @@ def test_commands_find_the_node_and_its_daemon(nodes: Nodes, tenants: str) -> No
     assert "no daemon has it among its pods or recent actions; name the node" in lost.stderr
 
 
+def test_the_past_is_followed_from_outside(nodes: Nodes, tenants: str) -> None:
+    """`history -f` of another node prints what happens while it runs; once it is left, nothing of it stays there."""
+
+    def followers() -> list[int]:
+        return [pid for pid in nodes.cgroups[SECOND].members() if "history" in arguments_of(pid)]
+
+    with running(nodes, "history", SECOND, "--follow", "--json") as lines:
+        nodes.start(SECOND, "followed", tenants)
+        ended = (each for each in map(json.loads, lines) if each["pod"] == "followed" and each["event"] == "kill_ended")
+        assert next(ended)["node"] == SECOND
+        assert followers()
+    nodes.pods.delete("followed", tenants)
+    wait_until(lambda: not followers(), "the command in the pod has ended")
+
+
 def test_stop_and_resume_from_outside(nodes: Nodes) -> None:
     """`stop NODE` turns enforcement off there, and only there; the exit code is that of the command in the pod."""
     stopped = outside(nodes, "stop", SECOND, "--why", "maintenance of the rack", note="Enforcement off on one node.")
     try:
         assert stopped.returncode == 0, stopped.stderr
         assert stopped.stdout.startswith(f"Stopped: the watchdog of node {SECOND}")
+        assert stopped.stdout.endswith(f"From here: kubectl gpu-watchdog resume {SECOND}\n")
         assert not nodes.at(SECOND).status()["enforcing"]
         assert nodes.at(NODE).status()["enforcing"]
         shown = outside(nodes, "top", "--once", note="It is off there, and everybody sees why.").stdout
@@ -154,7 +207,7 @@ def test_a_person_with_few_rights_reads_which_is_missing(nodes: Nodes, tenants: 
     token = plane.service_account_token(tenants, "default")
     refused = outside(nodes, "top", "--once", token=token, note="As somebody without any right.")
     assert refused.returncode == 1
-    assert "an administrator gives you `list` on pods" in refused.stderr
+    assert "an administrator binds you the role gpu-watchdog-view (`gpu-watchdog rights --for-people`" in refused.stderr
     role = f"reader-{tenants}"
 
     def grant(name: str, *rights: str) -> None:
@@ -167,8 +220,8 @@ def test_a_person_with_few_rights_reads_which_is_missing(nodes: Nodes, tenants: 
     wait_until(lambda: outside(nodes, "top", "--once", token=token).returncode == 0, "the right to list is in force")
     silent = outside(nodes, "top", "--once", token=token, note="As somebody who may list pods, and no more.").stdout
     assert silent.startswith("3 nodes do not answer\n")
-    assert silent.count("an administrator gives you `get` on pods/proxy") == 3
-    assert silent.count("`get` and `create` on pods/portforward") == 3
+    missing = "you may not get pods/proxy, and you may not get and create pods/portforward"
+    assert f"! {NODE}, {SECOND}, {THIRD}: {missing}; an administrator binds you the role" in silent
     assert "nodes without a pod of the watchdog are not shown" in silent
     grant(f"{role}-proxy", "--verb=get", "--resource=pods/proxy")
     wait_until(
@@ -185,7 +238,9 @@ def test_a_person_with_few_rights_reads_which_is_missing(nodes: Nodes, tenants: 
     note = "As somebody who may look, and not run commands in the watchdog's pods."
     stopped = outside(nodes, "stop", NODE, token=token, note=note)
     assert stopped.returncode == 1
-    assert "`get` and `create` on pods/exec in the watchdog's namespace" in stopped.stderr
+    assert (
+        "you may not get and create pods/exec; an administrator binds you the role gpu-watchdog-oper" in stopped.stderr
+    )
     assert nodes.daemon(NODE)["metadata"]["uid"] == pod["uid"]
     plane.kubectl("delete", "clusterrole,clusterrolebinding", role, f"{role}-proxy")
 
@@ -223,4 +278,4 @@ def test_a_daemon_that_is_stopped_is_named(nodes: Nodes) -> None:
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith("2 nodes answer through the API server's proxy, 1 does not answer\n")
     (remark,) = [line for line in shown.stdout.splitlines() if line.startswith("! ")]
-    assert remark.startswith(f"! {THIRD}: the API server's proxy to its pod does not answer; and the port-forward")
+    assert remark.startswith(f"! {THIRD}: its daemon takes a connection and does not answer within 5 s; see its log")

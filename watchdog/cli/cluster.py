@@ -39,7 +39,7 @@ _NO_DAEMONS: Final = Problem(
 )
 _NO_POD: Final = Problem(
     "a DaemonSet of the watchdog selects this node, and there is no pod of it here",
-    "see its taints: `kubectl describe node {node}`, and what the controller says: `kubectl describe daemonset`",
+    "see the node's taints (`kubectl describe node`), and what the controller says (`kubectl describe daemonset`)",
 )
 Answer = TypeVar("Answer")
 
@@ -80,7 +80,7 @@ class Cluster:
     @property
     def bare(self) -> list[NodeAnswer[Any]]:
         """The nodes that should have a daemon and have none."""
-        return [NodeAnswer(node=node, problem=_no_pod(node)) for node in self._daemons.bare]
+        return [NodeAnswer(node=node, problem=_NO_POD) for node in self._daemons.bare]
 
     def list_daemons(self) -> tuple[DaemonPod, ...]:
         """The daemons, from a list that is at most half a minute old; DaemonError, also if there is none."""
@@ -142,7 +142,7 @@ class Cluster:
     def status_of(self, answer: NodeAnswer[Summary]) -> Status:
         """The whole status of a node, under the name that the API server has for it; DaemonError."""
         if answer.daemon is None:
-            raise DaemonError(answer.problem or _no_pod(answer.node))
+            raise DaemonError(answer.problem or _NO_POD)
         return self.read_status(answer.daemon).at_node(answer.node)
 
     def read_status(self, daemon: DaemonPod) -> Status:
@@ -168,10 +168,6 @@ class Cluster:
 
 
 _MOST_NAMES: Final = 20
-
-
-def _no_pod(node: str) -> Problem:
-    return Problem(_NO_POD.cause, _NO_POD.remedy.format(node=node))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,10 +74,14 @@ class NodeRow:
         return node is not None and not self.remarks and not node.verdicts.get("over")
 
     @property
+    def name(self) -> str:
+        """The node's name."""
+        return inert(self.of.node) or "a pod without a node"
+
+    @property
     def text(self) -> str:
-        """The node's name, and what is the matter with it; on one line."""
-        otherwise = "all is well" if self.of.answer is not None else "waiting for its answer"
-        return f"{inert(self.of.node) or 'a pod without a node'}: {'; '.join(self.remarks) or otherwise}"
+        """What is the matter with it; on one line."""
+        return "; ".join(self.remarks) or ("all is well" if self.of.answer is not None else "waiting for its answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +335,22 @@ def why_not_by_proxy(answers: Sequence[NodeAnswer[Summary]]) -> str:
     return inert(next((each.why for each in answers if each.why and each.problem is None), ""), 300)
 
 
+_MOST_NAMED: Final = 4
+
+
+def remarks_on(rows: Iterable[NodeRow]) -> list[tuple[str, bool]]:
+    """What is the matter with nodes, a line for all with the same; and whether these do not answer at all."""
+    alike: dict[tuple[str, bool], list[str]] = {}
+    for row in rows:
+        if row.remarks:
+            alike.setdefault((row.text, row.of.answer is None), []).append(row.name)
+    lines = []
+    for (words, is_silent), names in alike.items():
+        shown = names if len(names) <= _MOST_NAMED + 1 else [*names[:_MOST_NAMED], f"{len(names) - _MOST_NAMED} more"]
+        lines.append((f"! {', '.join(shown)}: {words}", is_silent))
+    return lines
+
+
 _MOST_PODS: Final = 40
 
 
@@ -352,7 +372,7 @@ def cluster_text(
     pod_lines = table(*laid_out(PODS, map(pod_cells, shown), answers), width)
     lines += ["", *(pod_lines if shown else wrapped(_no_pods(choice), width))]
     lines += [f"and {urgent - len(shown)} more"] if urgent > len(shown) and not is_asked_for else []
-    remarks = [f"! {row.text}" for row in nodes if row.remarks]
+    remarks = [line for line, _ in remarks_on(nodes)]
     remarks += [f"! {inert(str(problem), 600)}"] if problem is not None else []
     if remarks:
         lines += ["", *(line for remark in remarks for line in wrapped(remark, width, "", "  "))]

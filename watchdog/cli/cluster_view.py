@@ -16,6 +16,7 @@ from watchdog.cli.cluster_rows import (
     laid_out,
     node_cells,
     pod_cells,
+    remarks_on,
     totals_of,
     ways_short,
     why_not_by_proxy,
@@ -120,13 +121,13 @@ def _remarks(frame: ClusterFrame, room: int) -> list[Text]:
     why = why_not_by_proxy(frame.answers)
     whole = [f"! {frame.problem}" if frame.problem else "", f"! Some by port-forward: {why}" if why else ""]
     lines = [line for words in whole if words for line in _styled(words, WARN, frame)][:room]
-    told = [row for row in frame.nodes if row.remarks]
-    for number, row in enumerate(told):
+    told = remarks_on(frame.nodes)
+    for number, (words, is_silent) in enumerate(told):
         left = len(told) - number
         space = room - len(lines) - (1 if left > 1 else 0)
         if space < 1:
-            return [*lines, text(f"! and {count(left, 'more node')} with something to say: see STATE", WARN)]
-        remark = _styled(f"! {row.text}", BAD if row.of.answer is None else WARN, frame)
+            return [*lines, text(f"! and {count(left, 'more remark')}: Enter on a node shows what is the matter", WARN)]
+        remark = _styled(words, BAD if is_silent else WARN, frame)
         most = min(space, _MOST_OF_ONE)
         if len(remark) > most:
             remark[most - 1].append(" ...")

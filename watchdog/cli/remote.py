@@ -10,6 +10,7 @@ import click
 from watchdog.cli.cluster import Cluster
 from watchdog.cli.cluster_rows import NodeAnswer
 from watchdog.cli.explain import by_daemon, print_lines
+from watchdog.cli.program import program_name
 from watchdog.core.errors import Problem
 from watchdog.kube.client import PERSONAL_AGENT, Api
 from watchdog.kube.daemons import DaemonError, DaemonPod, node_of_pod
@@ -40,9 +41,14 @@ def run_on_node(where: Where, command: Sequence[str]) -> int:
     """Run a command of gpu-watchdog in the daemon's pod of a node, print what it prints; its exit code."""
     with Api(where.chosen, PERSONAL_AGENT) as api:
         try:
-            return _run(api, _daemon(api, where), command)
+            daemon = _daemon(api, where)
+            code = _run(api, daemon, command)
         except DaemonError as error:
             raise click.ClickException(inert(str(error), 2000)) from error
+    if command[0] == "stop" and code == 0:
+        # The line before is for who is on the node.
+        click.echo(f"From here: {program_name()} resume {inert(daemon.node)}")
+    return code
 
 
 def explain_from_outside(where: Where, command: Sequence[str], *, as_json: bool) -> int:

@@ -21,8 +21,8 @@ _PORT: Final = 9837
 ANSWER_S: Final = 5.0  # until a daemon's answer begins, and between its parts
 WHOLE_ANSWER_S: Final = 10.0
 _LIST_RIGHT: Final = (
-    "an administrator gives you `list` on pods (`gpu-watchdog rights --for-people`); if you have it in the watchdog's "
-    "namespace alone, name that with --namespace"
+    "an administrator binds you the role gpu-watchdog-view (`gpu-watchdog rights --for-people` prints it); if you have "
+    "it in the watchdog's namespace alone, name that with --namespace"
 )
 _NODES_RIGHT: Final = (
     "nodes without a pod of the watchdog are not shown, nor which nodes are not ready: for that an administrator binds "

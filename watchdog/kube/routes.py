@@ -11,12 +11,9 @@ from watchdog.core.errors import Problem
 from watchdog.kube.client import Api, ApiResponse
 from watchdog.kube.daemons import WHOLE_ANSWER_S, DaemonError, DaemonPod, request
 from watchdog.kube.failure import ApiExcessError
-from watchdog.kube.streams import ask_by_port_forward, excess, log_remedy
+from watchdog.kube.streams import HangsError, ask_by_port_forward, excess, log_remedy, right_remedy
 
 Via = Literal["proxy", "port-forward"]
-_PROXY_RIGHT: Final = (
-    "an administrator gives you `get` on pods/proxy in the watchdog's namespace (`gpu-watchdog rights --for-people`)"
-)
 _UNREACHABLE: Final = "let the API server reach port {port} of the watchdog's pods (NetworkPolicy, firewall)"
 # After so many daemons that the proxy did not lead to, and none that it did, the others are not tried through it.
 _ENOUGH: Final = 3
@@ -69,9 +66,11 @@ class Routes:
         except DaemonError as error:
             with self._lock:
                 self._closed.pop((daemon.namespace, daemon.name), None)
-            both = f"{closed.cause}; and {error.problem.cause}"
-            remedies = "; or ".join(filter(None, (closed.remedy, error.problem.remedy)))
-            raise DaemonError(Problem(both, remedies)) from error
+            if isinstance(error, HangsError):
+                raise
+            both = f"{closed.cause}, and {error.problem.cause}"
+            remedies = dict.fromkeys(filter(None, (closed.remedy, error.problem.remedy)))
+            raise DaemonError(Problem(both, "; or ".join(remedies))) from error
         with self._lock:
             self._closed.setdefault((daemon.namespace, daemon.name), (closed.cause, time.monotonic()))
         if status != HTTPStatus.OK:
@@ -101,7 +100,8 @@ def _through_proxy(api: Api, daemon: DaemonPod, path: str, largest: int) -> byte
     if response.is_good:
         return response.body
     if _is_forbidden(response):
-        raise NoRouteError(Problem(response.problem("the proxy to its pod").cause, _PROXY_RIGHT))
+        remedy = right_remedy("gpu-watchdog-view", daemon.namespace)
+        raise NoRouteError(Problem("you may not get pods/proxy", remedy))
     if response.reason or "dial tcp" in response.message:
         why = f"the API server does not reach its pod: {response.message}"
         raise NoRouteError(Problem(why, _remedy(daemon)))

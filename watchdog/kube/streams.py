@@ -8,7 +8,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
@@ -27,7 +27,7 @@ from watchdog.kube.wire import DECODE_ERRORS
 # After `official`: before it, all parts of the client would be imported.
 from kubernetes.stream.ws_client import portforward_call, websocket_call
 
-_RIGHTS: Final = "an administrator gives you `get` and `create` on pods/{} in the watchdog's namespace"
+_ROLES: Final[Mapping[str, str]] = {"portforward": "gpu-watchdog-view", "exec": "gpu-watchdog-operate"}
 _STDOUT, _STDERR, _ERROR = 1, 2, 3  # channels: remotecommand/constants.go in k8s.io/apimachinery
 _TURN_S: Final = 1.0
 _KINDS: Final = {"portforward": "a port-forward to its pod", "exec": "a command in its pod"}
@@ -53,6 +53,18 @@ _STATUS: Final = msgspec.json.Decoder(_Status)
 
 class NoRightError(DaemonError):
     """The API server refuses this account a connection into a pod."""
+
+
+class HangsError(DaemonError):
+    """The daemon takes a connection, and does not answer."""
+
+
+def right_remedy(role: str, namespace: str) -> str:
+    """The remedy for a right of a person that is missing."""
+    return (
+        f"an administrator binds you the role {role} in namespace {namespace} (`gpu-watchdog rights --for-people` "
+        "prints it)"
+    )
 
 
 def excess(daemon: DaemonPod, largest: int) -> DaemonError:
@@ -81,6 +93,9 @@ def ask_by_port_forward(api: Api, daemon: DaemonPod, path: str, largest: int) ->
         connection.request("GET", path, headers={"Accept": "application/json", "Connection": "close"})
         response = connection.getresponse()
         body = response.read(largest + 1)
+    except TimeoutError as error:
+        cause = f"its daemon takes a connection and does not answer within {ANSWER_S:.0f} s"
+        raise HangsError(Problem(cause, log_remedy(daemon))) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         why = forward.error(daemon.port) or str(error) or type(error).__name__
         raise DaemonError(Problem(f"the port-forward to its pod gives no answer: {' '.join(why.split())}")) from error
@@ -161,7 +176,8 @@ def _connected(
         problem = response.problem(_KINDS[kind])
         remedy = problem.remedy
         if response.status == HTTPStatus.FORBIDDEN:
-            raise NoRightError(Problem(problem.cause, _RIGHTS.format(kind))) from error
+            missing = f"you may not get and create pods/{kind}"
+            raise NoRightError(Problem(missing, right_remedy(_ROLES[kind], daemon.namespace))) from error
         if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             remedy = f"see whether its kubelet answers: `kubectl describe node {daemon.node}`"
         raise DaemonError(Problem(problem.cause, remedy)) from error
