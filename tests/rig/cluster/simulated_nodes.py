@@ -45,6 +45,11 @@ def node_name(number: int) -> str:
     return f"gpu-{number:04d}"
 
 
+def pod_name(number: int) -> str:
+    """The name of the daemon's pod of a node."""
+    return f"gpu-watchdog-{number}"
+
+
 def documents(number: int, *, accounts: int = 12, over: int = 0) -> Mapping[str, bytes]:
     """What the daemon of a node answers by path: so many accounts, of which some are over their limit."""
     whole = status_document(climbing(9))
@@ -116,7 +121,7 @@ class SimulatedNodes:
 
     def remove_pod(self, number: int) -> None:
         """Take the daemon's pod of a node away."""
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{_pod_name(number)}"
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod_name(number)}"
         self.plane.api.call("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
 
     def set_ready(self, number: int, status: str) -> None:
@@ -135,7 +140,7 @@ class SimulatedNodes:
         """Create the daemon's pod of a node, running."""
         api, name = self.plane.api, node_name(number)
         owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "gpu-watchdog", "uid": self._uid}
-        pod = _object("v1", "Pod", _pod_name(number), labels=_LABEL)
+        pod = _object("v1", "Pod", pod_name(number), labels=_LABEL)
         pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
         pod["spec"] = {"nodeName": name, "containers": _CONTAINERS, "nodeSelector": _SELECTED}
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -143,15 +148,11 @@ class SimulatedNodes:
         address = address_of(number)
         running = [{"name": "watchdog", "state": {"running": {}}, "ready": True, **_IMAGE}]
         status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "containerStatuses": running}
-        api.ask("PATCH", f"{path}/{_pod_name(number)}/status", {"status": status})
+        api.ask("PATCH", f"{path}/{pod_name(number)}/status", {"status": status})
 
 
 _IMAGE: Final = {"image": "x", "imageID": "x", "restartCount": 0}
 _CONTAINERS: Final = [{"name": "watchdog", "image": "x", "ports": [{"containerPort": PORT}]}]
-
-
-def _pod_name(number: int) -> str:
-    return f"gpu-watchdog-{number}"
 
 
 def _object(version: str, kind: str, name: str, *, labels: Mapping[str, str] | None = None, **more: Any) -> Object:
