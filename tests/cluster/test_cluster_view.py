@@ -78,8 +78,9 @@ def states(text: str) -> dict[str, str]:
 
 
 def remark_of(text: str, number: int) -> str:
-    """What is said below the tables of a node."""
-    return next((line for line in text.splitlines() if line.startswith(f"! {node_name(number)}: ")), "")
+    """What is said below the tables of a node, or of several with the same."""
+    named = re.compile(rf"! [^:]*\b{node_name(number)}\b[^:]*: ")
+    return next((line for line in text.splitlines() if named.match(line)), "")
 
 
 LOGS: Final = f"`kubectl -n {NAMESPACE} logs gpu-watchdog-{URGENT}`"

@@ -1,7 +1,8 @@
 """`python -m tests.pictures.top FOLDER` writes top-NODE-COLUMNS-THEME.svg: what `gpu-watchdog top` draws, as root.
 
 The nodes have one card and four pods (real processes in real cgroups, so that one is really killed), and eight cards
-and a hundred pods. The daemons are real; the stub of NVML shows the cards. A picture is the last frame of a terminal.
+and a hundred pods. The daemons are real; the stub of NVML shows the cards. The cluster has simulated daemons behind a
+real API server. A picture is the last frame of a terminal.
 """
 
 import re
@@ -20,12 +21,15 @@ from rich.text import Text
 from tests.cli.full_node import full_node, many
 from tests.cli.session import Session, session
 from tests.rig import node
-from tests.rig.command import daemon
+from tests.rig.cluster.simulated_nodes import simulated_nodes
+from tests.rig.command import COMMAND, daemon
 from tests.stub import GIB, MIB
 from tests.world.test_kill import run
+from tools.programs import programs
 
 _SMALL: Final = ((100, 26), (80, 24))  # columns and rows
 _FULL: Final = ((140, 40), (80, 24))
+_CLUSTER: Final = ((120, 28), (80, 24))
 _SizedLines = tuple[int, list[str]]
 _THEMES: Final[dict[str, TerminalTheme]] = {"light": DEFAULT_TERMINAL_THEME, "dark": SVG_EXPORT_THEME}
 _POLICY: Final = """
@@ -85,6 +89,22 @@ def full() -> Iterator[_SizedLines]:
         yield from _frames(running.port, _FULL, r"(?s)100 pods.*warn +observed")
 
 
+def cluster() -> Iterator[_SizedLines]:
+    """The lines of a cluster of sixty nodes, one without a daemon and one whose daemon has just started."""
+    with (
+        tempfile.TemporaryDirectory(prefix="gpu-watchdog-picture-") as folder,
+        simulated_nodes(Path(folder), programs(), 60) as made,
+    ):
+        made.answer(12, "error")
+        made.remove_pod(31)
+        kubeconfig = ("--kubeconfig", made.plane.admin_kubeconfig)
+        command: list[str | Path] = [*made.plane.network.enter, COMMAND, "top", "--cluster", *kubeconfig]
+        for columns, rows in _CLUSTER:
+            with session(command=command, columns=columns, rows=rows) as shown:
+                shown.wait(lambda screen: re.search(r"(?s)58 by proxy, 2 silent.*no daemon.*kill in", screen.text))
+                yield columns, _last(shown, rows)
+
+
 def _frames(port: int, sizes: Iterable[tuple[int, int]], there: str) -> Iterator[_SizedLines]:
     """The lines in terminals of these sizes, by columns, once they have something."""
     for columns, rows in sizes:
@@ -120,7 +140,7 @@ def main() -> None:
     """Draw into the folder that is named on the command line."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, frames in (("small", small()), ("full", full())):
+    for name, frames in (("small", small()), ("full", full()), ("cluster", cluster())):
         for columns, lines in frames:
             for theme, colours in _THEMES.items():
                 path = folder / f"top-{name}-{columns}-{theme}.svg"

@@ -113,7 +113,8 @@ def _head(frame: ClusterFrame) -> list[Text]:
     used, total = byte_cell(totals.used), byte_cell(totals.total)
     second = text(f"{count(totals.nodes, 'node')}, {count(totals.gpus, 'GPU')}: {used} of {total}")
     for number, (verdict, many) in enumerate(totals.verdicts.items()):
-        second.append(f"{'  accounts: ' if not number else ', '}{many} {verdict}", STYLES[verdict])
+        second.append("  accounts: " if not number else ", ")
+        second.append(f"{many} {verdict}", STYLES[verdict])
     return [line, second]
 
 
@@ -185,9 +186,10 @@ def _node_lines(frame: ClusterFrame, room: int) -> list[Text]:
 
 
 def _node(row: NodeRow, *, is_selected: bool) -> tuple[Cell, ...]:
-    name, *rest, state = node_cells(row)
+    cluster, name, *rest, state = node_cells(row)
     return (
         ">" if is_selected else " ",
+        cluster,
         text(name, MARKED if is_selected else TITLE),
         *rest,
         text(state, _STATES.get(state, PLAIN)),
