@@ -87,6 +87,8 @@ def _either(parts: Sequence[str]) -> str:
     return f"({_either(parts[:half])} or {_either(parts[half:])})" if half else parts[0]
 
 
+LIVE_QUERY: Final = _query({**_NODES, **_URGENT})
+_WHOLE_QUERY: Final = _query({**_NODES, **_WHOLE})
 _Key = tuple[str, str]
 
 
@@ -111,14 +113,14 @@ class Fleet:
 
     def refresh(self) -> None:
         """Ask once; DaemonError."""
-        found = _Found(self._samples(_query({**_NODES, **_URGENT})))
+        found = _Found(self._samples(LIVE_QUERY))
         answers = tuple(found.answers())
         with self._lock:
             self._answers = answers
 
     def document(self) -> dict[str, Any]:
         """The JSON of `top --cluster --prometheus --json`; DaemonError."""
-        found = _Found(self._samples(_query({**_NODES, **_WHOLE})))
+        found = _Found(self._samples(_WHOLE_QUERY))
         return {"via": "prometheus", "nodes": [found.json_of(answer) for answer in found.answers()]}
 
     def status_of(self, answer: NodeAnswer[Summary]) -> Status:
