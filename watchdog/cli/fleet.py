@@ -59,9 +59,10 @@ _NODES: Final[Mapping[str, str]] = {
     "breaker": _max(_NODE, "gpu_watchdog_breaker_open == 1"),
     "accounts": _max(f"{_NODE}, verdict", "gpu_watchdog_accounts > 0"),
 }
+_AMOUNTS: Final[Mapping[str, str]] = {_USED: "account_used", _ALLOWED: "account_allowed"}
 _URGENT: Final[Mapping[str, str]] = {
-    "account_used": _max(_ACCOUNT, f"{_USED} and {_MOST_URGENT}"),
-    "account_allowed": _max(_ACCOUNT, f"{_ALLOWED} and {_MOST_URGENT}"),
+    # Both amounts by one row, so that those of all accounts are compared once.
+    "account": _max(f"__name__, {_ACCOUNT}", f'{{__name__=~"{_USED}|{_ALLOWED}"}} and {_MOST_URGENT}'),
     "account_over": _IS_OVER,
 }
 # For JSON: each GPU, and all accounts.
@@ -145,7 +146,7 @@ class _Found:
         self._now = clock.now()
         for labels, number in samples:
             key = labels.get("cluster", ""), labels.get("node", "")
-            self._rows[key][labels.get(_ROW, "")].append((labels, number))
+            self._rows[key][_AMOUNTS.get(labels.get("__name__", ""), labels.get(_ROW, ""))].append((labels, number))
 
     def answers(self) -> Iterator[NodeAnswer[Summary]]:
         """A node each."""
