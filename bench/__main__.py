@@ -9,6 +9,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from bench.cluster import cluster_section
 from bench.gpu import PAGE, gpu_section
 from bench.idle import changing, idle, tools
 from bench.large import large
@@ -52,7 +53,8 @@ def main(names: list[str]) -> None:
         versions = ", ".join(f"{tool} {version(tool)}" for tool in ("nvitop", "gpustat", "nvitop-exporter"))
         today = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}"
         filled = {"table": "\n".join(rows), "machine": machine(), "date": today, "tools": versions}
-        PAGE.write_text(TEMPLATE.read_text(encoding="utf-8").format(**filled, gpu=gpu_section()), encoding="utf-8")
+        sections = {"gpu": gpu_section(), "cluster": cluster_section()}
+        PAGE.write_text(TEMPLATE.read_text(encoding="utf-8").format(**filled, **sections), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -59,9 +59,10 @@ _NODES: Final[Mapping[str, str]] = {
     "breaker": _max(_NODE, "gpu_watchdog_breaker_open == 1"),
     "accounts": _max(f"{_NODE}, verdict", "gpu_watchdog_accounts > 0"),
 }
+_AMOUNTS: Final[Mapping[str, str]] = {_USED: "account_used", _ALLOWED: "account_allowed"}
 _URGENT: Final[Mapping[str, str]] = {
-    "account_used": _max(_ACCOUNT, f"{_USED} and {_MOST_URGENT}"),
-    "account_allowed": _max(_ACCOUNT, f"{_ALLOWED} and {_MOST_URGENT}"),
+    # Both amounts by one row, so that those of all accounts are compared once.
+    "account": _max(f"__name__, {_ACCOUNT}", f'{{__name__=~"{_USED}|{_ALLOWED}"}} and {_MOST_URGENT}'),
     "account_over": _IS_OVER,
 }
 # For JSON: each GPU, and all accounts.
@@ -87,6 +88,8 @@ def _either(parts: Sequence[str]) -> str:
     return f"({_either(parts[:half])} or {_either(parts[half:])})" if half else parts[0]
 
 
+LIVE_QUERY: Final = _query({**_NODES, **_URGENT})
+_WHOLE_QUERY: Final = _query({**_NODES, **_WHOLE})
 _Key = tuple[str, str]
 
 
@@ -111,14 +114,14 @@ class Fleet:
 
     def refresh(self) -> None:
         """Ask once; DaemonError."""
-        found = _Found(self._samples(_query({**_NODES, **_URGENT})))
+        found = _Found(self._samples(LIVE_QUERY))
         answers = tuple(found.answers())
         with self._lock:
             self._answers = answers
 
     def document(self) -> dict[str, Any]:
         """The JSON of `top --cluster --prometheus --json`; DaemonError."""
-        found = _Found(self._samples(_query({**_NODES, **_WHOLE})))
+        found = _Found(self._samples(_WHOLE_QUERY))
         return {"via": "prometheus", "nodes": [found.json_of(answer) for answer in found.answers()]}
 
     def status_of(self, answer: NodeAnswer[Summary]) -> Status:
@@ -143,7 +146,7 @@ class _Found:
         self._now = clock.now()
         for labels, number in samples:
             key = labels.get("cluster", ""), labels.get("node", "")
-            self._rows[key][labels.get(_ROW, "")].append((labels, number))
+            self._rows[key][_AMOUNTS.get(labels.get("__name__", ""), labels.get(_ROW, ""))].append((labels, number))
 
     def answers(self) -> Iterator[NodeAnswer[Summary]]:
         """A node each."""
