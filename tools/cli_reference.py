@@ -20,7 +20,7 @@ def cli_reference() -> str:
     users: dict[tuple[str, str | None], list[tuple[str, click.Option]]] = {}
     for name, command in program.commands.items():
         for option in command.params:
-            if isinstance(option, click.Option):
+            if isinstance(option, click.Option) and not option.hidden:
                 users.setdefault(_identity(option), []).append((name, option))
     shared = (_shared(uses) for uses in users.values() if uses[0][1].envvar)
     own = (row for uses in users.values() if not uses[0][1].envvar for row in _own(uses))

@@ -293,6 +293,22 @@ def test_following_until_nobody_reads(journal: Path) -> None:
     assert (done.stdout.split()[0], done.stderr) == ("TIME", "")
 
 
+def test_following_until_its_input_ends(journal: Path) -> None:
+    """In a pod nothing else tells the command that whoever ran it there has gone; what is typed ends nothing."""
+    command = [COMMAND, "history", "--follow", "--until-eof", "--journal", journal]
+    with subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("x")
+        process.stdin.flush()
+        assert process.stdout.readline().startswith("TIME")
+        with closing(Journal.open(journal, JournalLimits(), "n1")) as made:
+            made.record_event("transferred", "a later row.", clock.now())
+        assert any("a later row." in line for line in iter(process.stdout.readline, ""))
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
 def test_following_on_a_terminal(journal: Path) -> None:
     """In colour, within the terminal's width, and Ctrl-C leaves the terminal as it was."""
     with session(columns=80, command=(COMMAND, "history", "-f", "--journal", journal)) as shown:

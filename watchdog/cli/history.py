@@ -103,11 +103,14 @@ def print_history(journal: Path, query: Query, *, as_json: bool) -> None:
         click.echo(f"Nothing was decided or done{query.phrase}; an earlier --since looks further back.", err=True)
 
 
-def follow_history(journal: Path, query: Query, *, as_json: bool) -> None:
-    """Print the rows that are asked for, and further ones as they are written, until Ctrl-C; each as a line of JSON."""
+def follow_history(journal: Path, query: Query, *, as_json: bool, until_eof: bool = False) -> None:
+    """Print the rows that are asked for, and further ones as they are written, until Ctrl-C; each as a line of JSON.
+
+    `until_eof`: also until the end of standard input, the only sign in a pod that whoever ran it there has gone.
+    """
     tail = JournalTail(journal, query.pod, query.since.wall_s, query.actions)
     problem, replaced = "", 0
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt, EOFError):
         if not as_json:
             _print_part([], has_titles=True)
         while True:
@@ -127,7 +130,7 @@ def follow_history(journal: Path, query: Query, *, as_json: bool) -> None:
                     click.echo(json.dumps(_document(row)))
             elif rows:
                 _print_part(rows, has_titles=False)
-            _rest()
+            _rest(until_eof=until_eof)
 
 
 def _print_part(rows: Sequence[HistoryRow], *, has_titles: bool) -> None:
@@ -137,12 +140,20 @@ def _print_part(rows: Sequence[HistoryRow], *, has_titles: bool) -> None:
         click.echo(line)
 
 
-def _rest() -> None:
-    """Wait until the journal is read again; BrokenPipeError as soon as nobody reads the output, as with `| head`."""
-    output = select.poll()
-    output.register(sys.stdout, 0)
-    if output.poll(_AGAIN_S * 1000):
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+def _rest(*, until_eof: bool) -> None:
+    """Wait until the journal is read again.
+
+    BrokenPipeError as soon as nobody reads the output, as with `| head`; EOFError, if asked for, at the input's end.
+    """
+    waited = select.poll()
+    waited.register(sys.stdout, 0)
+    if until_eof:
+        waited.register(sys.stdin, select.POLLIN)
+    for descriptor, _ in waited.poll(_AGAIN_S * 1000):
+        if descriptor == sys.stdout.fileno():
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        if not os.read(descriptor, 4096):
+            raise EOFError
 
 
 def _style() -> tuple[Mapping[str, str], int | None]:

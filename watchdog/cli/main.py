@@ -269,12 +269,11 @@ ACTIONS = ("warn", "kill", "evict")
     is_flag=True,
     help="Also print what happens from now on, until Ctrl-C. With --json, one object per line instead of a list.",
 )
+@click.option("--until-eof", is_flag=True, hidden=True)
 @journal_option
 @json_option
 @cluster_options
-def history(
-    *, pod: str | None, since: Since, actions: tuple[str, ...], follow: bool, journal: Path, as_json: bool
-) -> None:
+def history(*, pod: str | None, since: Since, actions: tuple[str, ...], journal: Path, **more: bool) -> None:
     """Print past decisions and actions, from the journal; with -f also those to come.
 
     The journal is that of this node, of NODE, or of the node of --pod, which is found if no daemon is here.
@@ -284,7 +283,10 @@ def history(
     if pod is not None and pod.count("/") != 1:
         raise click.BadParameter(f"{pod!r}: give NAMESPACE/NAME, like jupyter/alice-0", param_hint="--pod")
     query = Query(pod=pod, since=since, actions=actions)
-    (follow_history if follow else print_history)(journal, query, as_json=as_json)
+    if more["follow"]:
+        follow_history(journal, query, as_json=more["as_json"], until_eof=more["until_eof"])
+    else:
+        print_history(journal, query, as_json=more["as_json"])
 
 
 @main.command(cls=NodeCommand, pod="pod", short_help="Explain why a pod was or was not acted on.")

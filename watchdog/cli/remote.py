@@ -15,7 +15,7 @@ from watchdog.core.errors import Problem
 from watchdog.kube.client import PERSONAL_AGENT, Api
 from watchdog.kube.daemons import DaemonError, DaemonPod, node_of_pod
 from watchdog.kube.kubeconfig import ContextChoice
-from watchdog.kube.streams import NoRightError, run_in_pod
+from watchdog.kube.streams import NoRightError, Output, run_in_pod
 from watchdog.report.status import Status, decode
 from watchdog.report.text import inert
 
@@ -108,7 +108,10 @@ def _last_daemon(cluster: Cluster, pod: str, why: Problem) -> DaemonPod:
 
 def _run(api: Api, daemon: DaemonPod, command: Sequence[str]) -> int:
     out, err = _Lines(_echo), _Lines(_echo_error)
-    code = run_in_pod(api, daemon, [_PROGRAM, *command], out.write, err.write)
+    # A command that goes on by itself would stay in the pod when this one is left.
+    goes_on = "--follow" in command
+    there = [_PROGRAM, command[0], *(["--until-eof"] if goes_on else []), *command[1:]]
+    code = run_in_pod(api, daemon, there, Output(out=out.write, err=err.write), stdin=goes_on)
     out.close()
     err.close()
     return code

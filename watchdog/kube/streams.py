@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
@@ -113,27 +114,37 @@ def _cut(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def run_in_pod(
-    api: Api, daemon: DaemonPod, command: Sequence[str], out: Callable[[bytes], object], err: Callable[[bytes], object]
-) -> int:
-    """Run a command in a daemon's pod until it ends, and pass on what it prints; its exit code, or DaemonError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Where a command's output goes, as it comes."""
+
+    out: Callable[[bytes], object]
+    err: Callable[[bytes], object]
+
+
+def run_in_pod(api: Api, daemon: DaemonPod, command: Sequence[str], output: Output, *, stdin: bool = False) -> int:
+    """Run a command in a daemon's pod until it ends, and pass on what it prints; its exit code, or DaemonError.
+
+    `stdin`: it gets an empty standard input, which ends when this function is left.
+    """
     query = [("command", list(command)), ("container", daemon.container), ("stdout", "true"), ("stderr", "true")]
+    query += [("stdin", "true")] if stdin else []
     options = {"_preload_content": False, "capture_all": False, "binary": True}
     client = _connected(api, daemon, websocket_call, "exec", query, options)
     ended = bytearray()
-    try:
+    with contextlib.closing(client):
         while True:
             is_open = client.is_open()
-            client.update(timeout=_TURN_S)
-            for channel, write in ((_STDOUT, out), (_STDERR, err), (_ERROR, ended.extend)):
+            try:
+                client.update(timeout=_TURN_S)
+            except (websocket.WebSocketException, OSError) as error:
+                where = f"the connection to pod {daemon.namespace}/{daemon.name}"
+                raise DaemonError(explain(error, where)) from error
+            for channel, write in ((_STDOUT, output.out), (_STDERR, output.err), (_ERROR, ended.extend)):
                 if data := client.read_channel(channel):
                     write(data)
             if not is_open:
                 return _code(bytes(ended))
-    except (websocket.WebSocketException, OSError) as error:
-        raise DaemonError(explain(error, f"the connection to pod {daemon.namespace}/{daemon.name}")) from error
-    finally:
-        client.close()
 
 
 def _code(ended: bytes) -> int:
