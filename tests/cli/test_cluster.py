@@ -63,6 +63,17 @@ def test_a_node_that_does_not_answer_is_named_with_the_remedy() -> None:
     assert text.endswith("\n! b: its pod does not run (Pending); see x\n")
 
 
+def test_what_does_not_answer_is_not_well() -> None:
+    """Nobody reads that no pod is over its limit where that is not known."""
+    lost, well = silent("b", "x"), answered(quiet(), "a")
+    for answers, words in (
+        ([lost], "No node answers, so nothing is known about any pod."),
+        ([lost, well], "No pod on the nodes that answer is over its limit, and no step is due."),
+        ([well], "No pod is over its limit, and no step is due."),
+    ):
+        assert f"\n\n{words}\n" in cluster_text(answers, URGENT, now(quiet().at.wall_s))
+
+
 def test_what_is_the_matter_with_a_node_is_in_its_row() -> None:
     """Suspended, stopped, blind and old: each is said, with the reason that was given."""
     stopped = quiet(suspended=("stop_file",), enforcing=False)

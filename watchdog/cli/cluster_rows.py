@@ -370,7 +370,7 @@ def cluster_text(
     lines: list[Cell] = [*wrapped(ways_text(answers), width)]
     lines += ["", *table(*laid_out(NODES, map(node_cells, nodes), answers), width)]
     pod_lines = table(*laid_out(PODS, map(pod_cells, shown), answers), width)
-    lines += ["", *(pod_lines if shown else wrapped(_no_pods(choice), width))]
+    lines += ["", *(pod_lines if shown else wrapped(_no_pods(choice, totals_of(answers)), width))]
     lines += [f"and {urgent - len(shown)} more"] if urgent > len(shown) and not is_asked_for else []
     remarks = [line for line, _ in remarks_on(nodes)]
     remarks += [f"! {inert(str(problem), 600)}"] if problem is not None else []
@@ -379,8 +379,11 @@ def cluster_text(
     return printed(lines)
 
 
-def _no_pods(choice: Choice) -> str:
-    """Why there is no pod to show."""
+def _no_pods(choice: Choice, totals: Totals) -> str:
+    """Why there is no pod to show; what does not answer is not well."""
+    if totals.silent == totals.nodes:
+        return "No node answers, so nothing is known about any pod."
+    where = " on the nodes that answer" if totals.silent else ""
     reasons = ("is over its limit" if choice.over else "", f"matches {choice.text!r}" if choice.text else "")
     asked = " and ".join(filter(None, reasons))
-    return f"No pod {asked}." if asked else "No pod is over its limit, and no step is due."
+    return f"No pod{where} {asked}." if asked else f"No pod{where} is over its limit, and no step is due."
