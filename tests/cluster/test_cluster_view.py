@@ -269,19 +269,18 @@ PODS_AND_PROXY: Final = (PODS, PROXY)
 
 
 def test_without_any_right(sim: SimulatedNodes) -> None:
-    """The missing right is named, and where to look if it is held in one namespace only."""
+    """The missing role is named, and where to look if it is held in one namespace only."""
     ended = top(sim, "--once", kubeconfig=sim.plane.kubeconfig(token=sim.plane.token("nobody")))
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "listing the watchdog's pods: the API server answered 403" in ended.stderr
-    assert (
-        "`list` on pods; if you have that in the watchdog's namespace alone, name it with --namespace" in ended.stderr
-    )
+    assert "an administrator binds you the role gpu-watchdog-view" in ended.stderr
+    assert "if you have it in the watchdog's namespace alone, name that with --namespace" in ended.stderr
 
 
 def test_with_rights_in_the_namespace_only(sim: SimulatedNodes) -> None:
     """Whoever may ask the daemons of one namespace sees their nodes; that others are unknown is said."""
     kubeconfig = grant(sim, "tenant", *PODS_AND_PROXY, namespace=NAMESPACE)
-    assert "name it with --namespace" in top(sim, "--once", kubeconfig=kubeconfig).stderr
+    assert "name that with --namespace" in top(sim, "--once", kubeconfig=kubeconfig).stderr
     ended = top(sim, "--once", "--namespace", NAMESPACE, kubeconfig=kubeconfig)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith(f"{NODES} nodes answer {BY_PROXY}\n")
