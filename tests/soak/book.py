@@ -131,8 +131,8 @@ class Book:
         # A daemon that has just started knows of them once it has read its journal: as of when they left.
         self._departed = {uid: each for uid, each in self._departed.items() if uid not in tenants}
         departed = {uid: self._departed.get(uid) or self._departs(uid, gone, now) for uid in left}
-        self._left_under = {uid: self._left_under.get(uid, here.policy) for uid in departed}
         self._departed |= departed
+        self._left_under = {uid: self._left_under.get(uid, here.policy) for uid in self._departed}
         self._listed |= tenants
         self._dying_s = {uid: at_s for uid, at_s in self._dying_s.items() if uid in tenants or uid not in gone}
         for uid, tenant in tenants.items():

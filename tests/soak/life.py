@@ -333,7 +333,7 @@ class Life:
         has_read_all = not self.cycle._memory._waiting
         if dice.random() < (0.3 if len(due) > 1 else 0.02) and has_read_all:
             ignores_order(opened, before, asked, self.cycle.transfers, dice)
-        if dice.random() < (0.1 if due else 0.01):
+        if dice.random() < (0.1 if due else 0.01) and has_read_all:
             ignores_the_mode(opened, before, unlisted, asked, transfers)
 
     @property
