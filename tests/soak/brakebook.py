@@ -215,7 +215,9 @@ class BrakeBook:
         may_open = bool(perhaps) and (not sure or _crowded(perhaps, base, breaker.offenders, breaker.of_at_least))
         since_s = self.opened_s if self.opened_s is not None else self._unknown_s
         if since_s is None:
-            due = {fact.tenant.workload for fact in crowd if fact.key in free and _surely_due(fact, timers)}
+            # Where a container is unknown, there may be no victim: such a step says nothing.
+            named = [fact for fact in crowd if fact.key in free and all(use.container for use in fact.uses)]
+            due = {fact.tenant.workload for fact in named if _surely_due(fact, timers)}
             if sure and enforcing and _crowded(due, base, breaker.offenders, breaker.of_at_least):
                 self.opened_s = now_s
             elif may_open:
