@@ -1,6 +1,7 @@
 """`gpu-watchdog top --cluster`: the GPUs of every node, the most urgent pods of all, and who does not answer."""
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from watchdog.cli.tables import output_width
 from watchdog.cli.top import show
 from watchdog.core.errors import Problem
 from watchdog.kube.client import MOST_CONNECTIONS, PERSONAL_AGENT, Api
-from watchdog.kube.daemons import DaemonError, DaemonPod, Daemons, find_daemons
+from watchdog.kube.daemons import DaemonError, DaemonPod, Daemons, down_problem, find_daemons
 from watchdog.kube.kubeconfig import ContextChoice
 from watchdog.kube.prometheus import ask_service, ask_url
 from watchdog.kube.routes import Routes
@@ -93,13 +94,23 @@ class Cluster:
         return self._daemons.pods
 
     def daemon_of(self, node: str) -> DaemonPod:
-        """The daemon of a node; DaemonError names the nodes that have one."""
+        """The daemon of a node, if it can answer and no other pod could be meant; DaemonError says what is the matter.
+
+        Anybody who may create pods can give one the watchdog's label: which of several is the daemon nobody can tell.
+        """
         daemons = self.list_daemons()
-        found = next((each for each in daemons if each.node == node), None)
-        if found is None:
+        here = [each for each in daemons if each.node == node]
+        if not here:
             known = ", ".join(sorted({each.node for each in daemons})[:_MOST_NAMES])
             raise DaemonError(Problem(f"there is no pod of the watchdog on node {node}", f"there is one on {known}"))
-        return found
+        running = [each for each in here if not each.down] or here
+        if len(running) > 1:
+            names = ", ".join(each.title for each in running[:_MOST_NAMES])
+            remedy = "name the namespace of the one that is meant with --namespace"
+            raise DaemonError(Problem(f"several pods are the watchdog's on node {node}: {names}", remedy))
+        if running[0].down:
+            raise DaemonError(down_problem(running[0]))
+        return running[0]
 
     def refresh(self) -> None:
         """Ask every daemon for its summary; each answer is there as soon as it has arrived. DaemonError."""
@@ -107,7 +118,13 @@ class Cluster:
         fresh: list[NodeAnswer[Summary]] = [NodeAnswer(node=each.node, daemon=each) for each in daemons]
         fresh += self.bare
         with self._lock:
-            self._answers = {each.key: self._answers.get(each.key, each) for each in fresh}
+            # A pod that was replaced has its node's last answer.
+            of_node = {each.key[:3]: each for each in self._answers.values() if each.answer is not None}
+            before = {each.key: self._answers.get(each.key) or of_node.get(each.key[:3]) for each in fresh}
+            self._answers = {
+                each.key: each if (last := before[each.key]) is None else replace(last, daemon=each.daemon)
+                for each in fresh
+            }
             self._ordered = None
 
         def keep(answer: NodeAnswer[Summary]) -> None:
@@ -161,6 +178,9 @@ class Cluster:
             problem = error.problem.of(f"the node is {state}") if state else error.problem
         except StatusError as error:
             problem = Problem(str(error), "see whether all nodes run the same version")
+        except Exception as error:
+            # Whatever one node's answer does, the others are shown.
+            problem = Problem(f"its answer can't be read: {type(error).__name__}: {inert(str(error), 200)}", _REPORT)
         else:
             at_s = clock.now().boottime_s
             return NodeAnswer(node=daemon.node, daemon=daemon, answer=answer, at_s=at_s, via=came.via, why=came.why)
@@ -168,6 +188,7 @@ class Cluster:
 
 
 _MOST_NAMES: Final = 20
+_REPORT: Final = "see whether it is a daemon; if it is, please report this"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +226,8 @@ def print_cluster(which: ClusterChoice, choice: Choice, *, as_json: bool) -> Non
     with opened(which) as source:
         if as_json:
             click.echo(json.dumps(source.document(), indent=1))
+            if source.problem is not None:
+                click.echo(f"Warning: {inert(str(source.problem), 600)}", err=True)
             return
         source.refresh()
         text = cluster_text(source.answers, choice, clock.now(), problem=source.problem, width=output_width())
@@ -219,7 +242,21 @@ def watch_cluster(which: ClusterChoice, choice: Choice, interval_s: float) -> No
 
 def _checked(body: bytes) -> tuple[float, Any]:
     """When a status was read, and the status as the daemon wrote it; StatusError if it is none."""
-    return decode(body).at, json.loads(body)
+    at_s = decode(body).at
+    try:
+        # What JSON has no word for would make the whole document unreadable.
+        return at_s, json.loads(body, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise StatusError(f"its answer is not a status as gpu-watchdog writes it: {inert(str(error), 300)}") from error
+
+
+def _refuse(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
 
 
 def _document(answers: Iterable[NodeAnswer[tuple[float, Any]]]) -> dict[str, Any]:

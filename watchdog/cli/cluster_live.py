@@ -73,6 +73,10 @@ _INNER_KEYS: Final = replace(NODE_KEYS, actions={**NODE_KEYS.actions, "escape": 
 _MOVES: Final[Mapping[str, int]] = {**MOVES, " ": 10}
 
 
+def _unexpected(error: Exception) -> str:
+    return f"Unexpected: {type(error).__name__}: {inert(str(error), 300)}; please report this"
+
+
 class Explained:
     """The explanation of a pod, asked for again and again."""
 
@@ -100,6 +104,7 @@ class Explained:
             self._shown = answer[0]
         width, height = size_of(sys.stdout)
         lines = self._lines(width)
+        self._first = max(min(self._first, len(lines) - height + 2), 0)  # the text may have become shorter
         data = self._terminal.read()
         keys, self._pending = keys_of(self._pending + data, is_all=not data)
         for key in keys:
@@ -187,6 +192,9 @@ class ClusterLive:
             self._source.refresh()
         except DaemonError as error:
             return inert(capital(str(error)), 1000)
+        except Exception as error:
+            # A view that stops asking would show old data as if it were new.
+            return _unexpected(error)
         return inert(str(self._source.problem), 600) if self._source.problem is not None else ""
 
     def _frame(self) -> ClusterFrame:
@@ -218,16 +226,22 @@ class ClusterLive:
         terminal, bell, every_s = self._terminal, self._bell, self._interval_s
         if isinstance(row, NodeRow):
             if row.of.answer is None:
-                return Explained(terminal, bell, lambda: row.text, f"Node {inert(row.of.node)}", every_s)
+                return Explained(terminal, bell, lambda: self._what_is_the_matter(row), f"Node {row.name}", every_s)
             return Live(terminal, bell, lambda: self._status(row), Selection(), every_s, _INNER_KEYS)
         title = f"{row.account.namespace}/{row.account.pod}"
         return Explained(terminal, bell, lambda: self._explanation(row, title), "", every_s)
+
+    def _what_is_the_matter(self, row: NodeRow) -> str:
+        rows = node_rows(self._source.answers, clock.now())
+        return next((each.text for each in rows if each.key == row.key), "It is no longer there.")
 
     def _status(self, row: NodeRow | PodRow) -> Asked:
         try:
             return self._source.status_of(row.of), ""
         except DaemonError as error:
             return None, inert(str(error), 1000)
+        except Exception as error:
+            return None, _unexpected(error)
 
     def _explanation(self, row: PodRow, title: str) -> Explanation | str:
         status, problem = self._status(row)

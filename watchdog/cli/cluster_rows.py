@@ -1,6 +1,6 @@
 """What `top --cluster` shows: a row per node, a row per account of all nodes, and what is the matter with each node."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -63,6 +63,8 @@ class NodeRow:
             return "waiting"
         if node is None:
             return "no daemon" if self.of.daemon is None and self.of.via is None else "no answer"
+        if self.of.problem is not None:
+            return "no answer"
         if node.enforcing:
             return "enforcing"
         return "observing" if node.mode == "observe" else "NOT enforcing"
@@ -71,7 +73,8 @@ class NodeRow:
     def is_calm(self) -> bool:
         """Whether all is known to be well there."""
         node = self.of.answer
-        return node is not None and not self.remarks and not node.verdicts.get("over")
+        is_known = node is not None and self.state in ("enforcing", "observing")
+        return node is not None and is_known and not self.remarks and not node.verdicts.get("over")
 
     @property
     def name(self) -> str:
@@ -122,8 +125,10 @@ class PodRow:
 
     @property
     def next(self) -> str:
-        """What happens to it next, in a few words."""
+        """What happens to it next, in a few words; unknown if its node no longer answers."""
         account = self.account
+        if self.of.problem is not None:
+            return "unknown"
         if account.acting:
             return "in progress"
         if account.do is None:
@@ -138,7 +143,7 @@ def _urgency(row: PodRow) -> tuple[float, ...]:
     account = row.account
     verdict = VERDICTS.index(account.verdict) if account.verdict in VERDICTS else len(VERDICTS)
     due_s = float(account.due_in_s) if account.due_in_s is not None else 0.0
-    return not account.acting, account.do is None, due_s, verdict, -row.over
+    return row.of.problem is not None, not account.acting, account.do is None, due_s, verdict, -row.over
 
 
 # The orders of pods; ties by namespace, name and node.
@@ -154,7 +159,18 @@ SORTS: Final[Mapping[str, Callable[[PodRow], tuple[object, ...]]]] = {
 
 def node_rows(answers: Iterable[NodeAnswer[Summary]], now: Now) -> list[NodeRow]:
     """The nodes, those first of which there is something to say; by name."""
-    rows = [NodeRow(of=each, remarks=tuple(_remarks(each, now))) for each in answers]
+    every = list(answers)
+    pods: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for each in every:
+        if each.daemon is not None:
+            pods[each.cluster, each.node].append(each.daemon.title)
+    rows = []
+    for each in every:
+        names = pods[each.cluster, each.node]
+        others = (
+            [f"{len(names)} pods are the watchdog's on it: {inert(', '.join(names), 300)}"] if len(names) > 1 else []
+        )
+        rows.append(NodeRow(of=each, remarks=(*_remarks(each, now), *others)))
     return sorted(rows, key=lambda row: (row.is_calm, row.of.answer is not None, row.key))
 
 
@@ -326,8 +342,10 @@ def ways_short(answers: Sequence[NodeAnswer[Summary]]) -> str:
     """The same in a few words, without the reason."""
     ways = Counter(each.via for each in answers if each.via is not None and each.problem is None)
     parts = [f"{number} by {way}" for way, number in sorted(ways.items(), reverse=True)]
-    silent = len(answers) - ways.total()
-    return ", ".join([*parts, *([f"{silent} silent"] if silent else [])])
+    waiting = sum(each.answer is None and each.problem is None for each in answers)
+    silent = len(answers) - ways.total() - waiting
+    parts += [f"{number} {what}" for number, what in ((silent, "silent"), (waiting, "waiting")) if number]
+    return ", ".join(parts)
 
 
 def why_not_by_proxy(answers: Sequence[NodeAnswer[Summary]]) -> str:

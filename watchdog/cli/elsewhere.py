@@ -38,7 +38,10 @@ class NodeCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it here, or on the other node."""
-        node, pod = ctx.params.get("elsewhere") or "", ctx.params.get(self._pod) or ""
+        node, pod = ctx.params.get("elsewhere"), ctx.params.get(self._pod) or ""
+        if node is not None and not node.strip():
+            raise click.UsageError("NODE is empty: name the node")  # a variable of a script that is not set
+        node = node or ""
         is_elsewhere = not node and not self._keeps and self._is_elsewhere(ctx)
         if node or (pod and is_elsewhere):
             ctx.exit(self._run_there(ctx, node, pod))
@@ -63,7 +66,8 @@ class NodeCommand(click.Command):
         if named and not self._keeps:
             raise click.UsageError(f"{named[0]} is for this node; {node or 'the node of ' + pod} has its own")
         chosen = ContextChoice(file=ctx.params.get("kubeconfig"), context=ctx.params.get("context") or "")
-        where = Where(chosen=chosen, namespace=ctx.params.get("namespace") or "", node=node, pod=pod)
+        follows = bool(ctx.params.get("follow"))
+        where = Where(chosen=chosen, namespace=ctx.params.get("namespace") or "", node=node, pod=pod, follows=follows)
         command = [self.name or "", *self.passed_on(ctx)]
         if self.name == "explain":
             return explain_from_outside(where, command, as_json=ctx.params["as_json"])

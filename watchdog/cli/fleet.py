@@ -15,6 +15,7 @@ from watchdog.report.summary import AccountSummary, GpuSummary, Summary
 from watchdog.report.text import rfc3339
 
 _MOST_ACCOUNTS: Final = 500
+_OLDEST_S: Final = 366 * 86400.0
 _ROW: Final = "row"
 _NODE: Final = "cluster, node"
 _ACCOUNT: Final = "cluster, node, namespace, pod, container, gpu"
@@ -72,7 +73,6 @@ _WHOLE: Final[Mapping[str, str]] = {
     "gpu_up": _max(f"{_NODE}, gpu", _UP),
     "account_used": _max(_ACCOUNT, _USED),
     "account_allowed": _max(_ACCOUNT, _ALLOWED),
-    "account_declared": _max(_ACCOUNT, "gpu_watchdog_account_memory_declared_bytes"),
     "account_over": _IS_OVER,
     "account_verdict": _max(f"{_ACCOUNT}, verdict", "gpu_watchdog_account_verdict"),
 }
@@ -153,7 +153,7 @@ class _Found:
         for (cluster, node), rows in sorted(self._rows.items()):
             values = {name: found[0][1] for name, found in rows.items()}
             age_s = values.get("age")
-            if age_s is None:
+            if age_s is None or abs(age_s) > _OLDEST_S:
                 why = "its daemon is not scraped" if values.get("up") == 0 else "Prometheus has no cycle of its daemon"
                 problem = Problem(why, "see the Prometheus' targets, and the daemon's pod on that node")
                 yield NodeAnswer(node=node, cluster=cluster, via="prometheus", problem=problem)

@@ -13,12 +13,13 @@ import click
 from watchdog import __version__
 from watchdog.cli.elsewhere import NodeCommand, is_outside
 from watchdog.cli.options import (
+    HeaderType,
     Since,
     checked,
     cluster_options,
     context_options,
     duration,
-    headers,
+    is_pod,
     is_prometheus,
     journal_option,
     json_option,
@@ -249,12 +250,15 @@ def resume(*, stop_file: Path | None, journal: Path, url: str | None, listen: st
 
 _COMMANDLINE: Final = click.core.ParameterSource.COMMANDLINE
 
+_NO_POD = "{!r}: give NAMESPACE/NAME, like jupyter/alice-0"
 # Of `history`: the actions whose rows can be asked for.
 ACTIONS = ("warn", "kill", "evict")
 
 
 @main.command(cls=NodeCommand, pod="pod", short_help="Print past decisions and actions.")
-@click.option("--pod", metavar="NS/NAME", shell_complete=pod_of_journal, help="Only this pod.")
+@click.option(
+    "--pod", metavar="NS/NAME", callback=checked(is_pod, _NO_POD), shell_complete=pod_of_journal, help="Only this pod."
+)
 @since_option("24h")
 @click.option(
     "--action",
@@ -280,8 +284,6 @@ def history(*, pod: str | None, since: Since, actions: tuple[str, ...], journal:
     """
     from watchdog.cli.history import Query, follow_history, print_history
 
-    if pod is not None and pod.count("/") != 1:
-        raise click.BadParameter(f"{pod!r}: give NAMESPACE/NAME, like jupyter/alice-0", param_hint="--pod")
     query = Query(pod=pod, since=since, actions=actions)
     if more["follow"]:
         follow_history(journal, query, as_json=more["as_json"], until_eof=more["until_eof"])
@@ -290,7 +292,7 @@ def history(*, pod: str | None, since: Since, actions: tuple[str, ...], journal:
 
 
 @main.command(cls=NodeCommand, pod="pod", short_help="Explain why a pod was or was not acted on.")
-@click.argument("pod", metavar="NS/POD", shell_complete=pod_of_daemon)
+@click.argument("pod", metavar="NS/POD", callback=checked(is_pod, _NO_POD), shell_complete=pod_of_daemon)
 @url_option
 @listen_option
 @journal_option
@@ -305,8 +307,6 @@ def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str
     """
     from watchdog.cli.explain import print_explanation
 
-    if pod.count("/") != 1 or not all(pod.split("/")):
-        raise click.BadParameter(f"{pod!r}: give NAMESPACE/NAME, like jupyter/alice-0", param_hint="NS/POD")
     named = {name for name in ("journal", "listen") if context.get_parameter_source(name) is _COMMANDLINE}
     address = None if url is None and named == {"journal"} else _address(url, listen)
     print_explanation(pod, address, journal, as_json=as_json, from_afar=url is not None and "journal" not in named)
@@ -345,6 +345,33 @@ def recommend(context: click.Context, /, *, policy: Path, since: Since, journal:
 
 
 # Of `top`: what pods can be sorted by, and the bounds of the interval (seconds).
+def _is_of_cluster(context: click.Context) -> bool:
+    """Whether `top` is about all nodes; click's error for options of which one would be ignored."""
+    options = context.params
+
+    def named(*names: str) -> list[str]:
+        found = [name for name in names if context.get_parameter_source(name) is _COMMANDLINE]
+        return [f"--{'prometheus-header' if name == 'headers' else name}" for name in found]
+
+    local = named("url", "listen")
+    asked = (["--cluster"] if options["cluster"] else []) + named(
+        "prometheus", "headers", "kubeconfig", "context", "namespace"
+    )
+    if local and asked:
+        raise click.UsageError(f"{local[0]} is for one node, and {asked[0]} for all")
+    is_cluster = bool(asked or (not local and options["prometheus"]))
+    is_cluster = is_cluster or (_is_default(context, "url", "listen") and is_outside())
+    if is_cluster and options["gpu"]:
+        raise click.UsageError("--gpu is for one node; with all of them Enter opens one")
+    if named("headers") and "://" not in options["prometheus"]:
+        raise click.UsageError("--prometheus-header is for a --prometheus at a URL")
+    if options["prometheus"].startswith("http") and named("context", "namespace", "kubeconfig"):
+        raise click.UsageError(
+            f"{named('context', 'namespace', 'kubeconfig')[0]} has no effect on a --prometheus at a URL"
+        )
+    return is_cluster
+
+
 SORTS = ("percent", "used", "declared", "time", "verdict", "name")
 CLUSTER_SORTS = ("urgency", "use", "over", "age", "namespace", "node")
 SHORTEST_S, LONGEST_S = 0.2, 3600.0
@@ -470,7 +497,7 @@ def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
     metavar="NAME=VALUE",
     envvar="GPU_WATCHDOG_PROMETHEUS_HEADER",
     show_envvar=True,
-    callback=headers,
+    type=HeaderType(),
     help='A header for --prometheus, like Authorization="Bearer ..." or X-Scope-OrgID=TENANT; may be repeated.',
 )
 @cluster_options
@@ -490,7 +517,7 @@ def top(context: click.Context, /, *, url: str | None, listen: str, as_json: boo
     interval_s = duration(options["interval"], "--interval")
     if not SHORTEST_S <= interval_s <= LONGEST_S:
         raise click.BadParameter("give 200ms to 1h", param_hint="--interval")
-    is_cluster = options["cluster"] or options["prometheus"] or (_is_default(context, "url", "listen") and is_outside())
+    is_cluster = _is_of_cluster(context)
     sorts = CLUSTER_SORTS if is_cluster else SORTS
     if options["sort"] not in (None, *sorts):
         raise click.BadParameter(f"give one of {', '.join(sorts)}", param_hint="--sort")
@@ -500,7 +527,6 @@ def top(context: click.Context, /, *, url: str | None, listen: str, as_json: boo
         from watchdog.cli.cluster import ClusterChoice, print_cluster, watch_cluster
         from watchdog.kube.kubeconfig import ContextChoice
 
-        _show_library_messages()
         which = ClusterChoice(
             chosen=ContextChoice(file=options["kubeconfig"], context=options["context"]),
             namespace=options["namespace"],
@@ -508,6 +534,7 @@ def top(context: click.Context, /, *, url: str | None, listen: str, as_json: boo
             headers=dict(options["headers"]),
         )
         if is_once:
+            _show_library_messages()
             print_cluster(which, choice, as_json=as_json)
         else:
             watch_cluster(which, choice, interval_s)

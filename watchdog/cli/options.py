@@ -226,22 +226,40 @@ def _url(_context: click.Context, parameter: click.Parameter, value: str | None)
         raise click.BadParameter(str(error), param=parameter) from error
 
 
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 _SERVICE: Final = re.compile(r"[a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*(?::[a-z0-9-]+)?")
 
 
 def is_prometheus(text: str) -> bool:
-    """Whether it names a Prometheus: nothing, a URL, or a service with its namespace."""
-    parts = urlsplit(text)
-    is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+    """Whether it names a Prometheus: nothing, a URL without a password, or a service with its namespace."""
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - raises for an invalid port
+    except ValueError:
+        return False
+    is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
     return not text or is_url or bool(_SERVICE.fullmatch(text))
 
 
-def headers(_context: click.Context, parameter: click.Parameter, values: Iterable[str]) -> list[tuple[str, str]]:
-    """The headers in texts like NAME=VALUE."""
-    pairs = [value.partition("=") for value in values]
-    if wrong := next((name for name, equals, _ in pairs if not equals or not name.isascii()), None):
-        raise click.BadParameter(f"{wrong!r} is no header: write NAME=VALUE", param=parameter)
-    return [(name, value) for name, _, value in pairs]
+class HeaderType(click.ParamType[tuple[str, str]]):
+    """A header like NAME=VALUE; several in a variable are lines."""
+
+    name = "header"
+    envvar_list_splitter = "\n"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Name and value; a value may be a secret, so no message has it."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, content = str(value).strip().partition("=")
+        if not equals or not _HEADER.fullmatch(name) or not content.isprintable() or not content.isascii():
+            self.fail("write NAME=VALUE, in plain characters on one line", param, ctx)
+        return name, content
+
+
+def is_pod(text: str) -> bool:
+    """Whether it is a pod as NAMESPACE/NAME."""
+    return text.count("/") == 1 and all(text.split("/"))
 
 
 listen_option = click.option(

@@ -1,5 +1,6 @@
 """Commands for another node: the daemon's pod is found through the API server, and the command runs in it."""
 
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from watchdog.report.text import inert
 _PROGRAM: Final = "gpu-watchdog"
 _LONGEST_LINE: Final = 10**7
 _LARGEST: Final = 64 * 2**20
+_CHANGING: Final = ("stop", "resume")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,15 @@ class Where:
     node: str = ""
     # As `namespace/name`.
     pod: str = ""
+    # Whether the command goes on until it is left.
+    follows: bool = False
+
+    @property
+    def options(self) -> str:
+        """The options by which another command finds the same cluster, as they are typed."""
+        chosen = ["--kubeconfig", str(self.chosen.file)] if self.chosen.file is not None else []
+        chosen += ["--context", self.chosen.context] if self.chosen.context else []
+        return shlex.join([*chosen, *(["--namespace", self.namespace] if self.namespace else [])])
 
 
 def run_on_node(where: Where, command: Sequence[str]) -> int:
@@ -42,12 +53,20 @@ def run_on_node(where: Where, command: Sequence[str]) -> int:
     with Api(where.chosen, PERSONAL_AGENT) as api:
         try:
             daemon = _daemon(api, where)
-            code = _run(api, daemon, command)
+            if command[0] in _CHANGING:
+                click.echo(f"In pod {inert(daemon.title)} on node {inert(daemon.node)}:", err=True)
+            code = _run(api, daemon, command, follows=where.follows)
         except DaemonError as error:
-            raise click.ClickException(inert(str(error), 2000)) from error
+            unconfirmed = "NOT CONFIRMED: " if command[0] in _CHANGING else ""
+            raise click.ClickException(inert(f"{unconfirmed}{error}", 2000)) from error
+        except KeyboardInterrupt:
+            if where.follows:
+                return 0
+            raise
     if command[0] == "stop" and code == 0:
         # The line before is for who is on the node.
-        click.echo(f"From here: {program_name()} resume {inert(daemon.node)}")
+        words = (program_name(), "resume", inert(daemon.node), where.options)
+        click.echo(f"From here: {' '.join(filter(None, words))}")
     return code
 
 
@@ -57,7 +76,7 @@ def explain_from_outside(where: Where, command: Sequence[str], *, as_json: bool)
         try:
             daemon = _daemon(api, where)
             try:
-                return _run(api, daemon, command)
+                return _run(api, daemon, command, follows=False)
             except NoRightError as error:
                 status = Cluster(api, where.namespace).read_status(daemon)
                 explanation = by_daemon(where.pod, status, ())
@@ -101,17 +120,16 @@ def _last_daemon(cluster: Cluster, pod: str, why: Problem) -> DaemonPod:
 
     cluster.ask("/api/status", decode, keep)
     if not found:
-        remedy = "name the node that it was on with --node, to read the journal there"
+        remedy = f"to read the journal of the node that it was on: `{program_name()} explain {pod} NODE`"
         raise DaemonError(Problem(f"{why.cause}; and no daemon has it among its pods or recent actions", remedy))
     return max(found, key=lambda each: each[:2])[2]
 
 
-def _run(api: Api, daemon: DaemonPod, command: Sequence[str]) -> int:
+def _run(api: Api, daemon: DaemonPod, command: Sequence[str], *, follows: bool) -> int:
     out, err = _Lines(_echo), _Lines(_echo_error)
     # A command that goes on by itself would stay in the pod when this one is left.
-    goes_on = "--follow" in command
-    there = [_PROGRAM, command[0], *(["--until-eof"] if goes_on else []), *command[1:]]
-    code = run_in_pod(api, daemon, there, Output(out=out.write, err=err.write), stdin=goes_on)
+    there = [_PROGRAM, command[0], *(["--until-eof"] if follows else []), *command[1:]]
+    code = run_in_pod(api, daemon, there, Output(out=out.write, err=err.write), follows=follows)
     out.close()
     err.close()
     return code
@@ -131,6 +149,8 @@ class _Lines:
         if self._size > _LARGEST:
             raise DaemonError(Problem(f"the command in its pod printed more than {_LARGEST // 2**20} MiB"))
         *lines, self._pending = (self._pending + data).split(b"\n")
+        if len(self._pending) > _LONGEST_LINE:
+            raise DaemonError(Problem("the command in its pod prints a line without an end"))
         self._pass_on(lines)
 
     def close(self) -> None:

@@ -309,7 +309,8 @@ class Api:
                 configuration, self._until_s = access.configuration, access.until_s
                 configuration.keep_alive = True
                 # Otherwise five per CPU are kept, and each of more threads connects anew for each request.
-                configuration.connection_pool_maxsize = MOST_CONNECTIONS
+                # One more than ask at once, for what a person opens meanwhile.
+                configuration.connection_pool_maxsize = MOST_CONNECTIONS + 1
                 # urllib3 would otherwise retry requests automatically, including 429 and 503 after their Retry-After.
                 configuration.retries = Retry(total=False, redirect=False)
                 try:

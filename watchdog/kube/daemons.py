@@ -1,7 +1,7 @@
 """The watchdog's pods in a cluster, the nodes that should have one and have none, and the nodes that are not ready."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -74,7 +74,7 @@ class _Affinity(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 class _Spec(msgspec.Struct, rename="camel", frozen=True, gc=False):
     node_name: str = ""
-    containers: list[_Container] = []
+    containers: list[_Container] | None = None
     node_selector: dict[str, str] | None = None
     affinity: _Affinity | None = None
 
@@ -113,7 +113,7 @@ class _RawPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class _RawPods(msgspec.Struct, frozen=True, gc=False):
-    items: list[_RawPod] = []
+    items: list[_RawPod] | None = None
 
 
 class _Template(msgspec.Struct, frozen=True, gc=False):
@@ -129,7 +129,7 @@ class _RawDaemonSet(msgspec.Struct, frozen=True, gc=False):
 
 
 class _RawDaemonSets(msgspec.Struct, frozen=True, gc=False):
-    items: list[_RawDaemonSet] = []
+    items: list[_RawDaemonSet] | None = None
 
 
 class _TableColumn(msgspec.Struct, frozen=True, gc=False):
@@ -146,7 +146,7 @@ class _TableRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class _RawTable(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    column_definitions: list[_TableColumn] = []
+    column_definitions: list[_TableColumn] | None = None
     rows: list[_TableRow] | None = None
 
 
@@ -169,6 +169,11 @@ class DaemonPod:
     # Why it can't answer, as a clause; empty if it should.
     down: str = ""
 
+    @property
+    def title(self) -> str:
+        """The pod as `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Daemons:
@@ -182,6 +187,11 @@ class Daemons:
     unready: Mapping[str, str]
     # Why nodes without a pod are not known; None: they are.
     problem: Problem | None = None
+
+
+def down_problem(daemon: DaemonPod) -> Problem:
+    """Why a daemon can't answer, with the remedy."""
+    return Problem(daemon.down, f"see `kubectl -n {daemon.namespace} describe pod {daemon.name}`")
 
 
 class DaemonError(WatchdogError):
@@ -201,28 +211,40 @@ def find_daemons(api: Api, namespace: str = "") -> Daemons:
         problem = response.problem(f"listing the watchdog's pods{where}")
         raise DaemonError(Problem(problem.cause, _LIST_RIGHT if response.status == 403 else problem.remedy))
     pods = _decoded(_PODS, response.body, "the list of the watchdog's pods").items
-    found = [_daemon(pod) for pod in pods if _is_of_a_daemon_set(pod)]
+    found = [_daemon(pod) for pod in pods or () if _is_of_a_daemon_set(pod)]
+    runs = {(each.node, each.namespace) for each in found if not each.down}
+    # An evicted pod stays in the list beside its successor.
+    found = [each for each in found if not each.down or (each.node, each.namespace) not in runs]
     ordered = tuple(sorted(found, key=lambda each: (each.node, each.namespace, each.name)))
+    problems: list[Problem] = []
+    within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    labelled = {"labelSelector": SELECTOR}
+    sets = _tried(
+        problems, api, f"/apis/apps/v1{within}/daemonsets", "listing the watchdog's DaemonSets", _DAEMON_SETS, labelled
+    )
+    metadata = {"includeObject": "Metadata", "resourceVersion": "0"}
+    table = _tried(problems, api, "/api/v1/nodes", "listing the nodes", _NODES, metadata, _TABLE)
+    specs = [each.spec.template.spec for each in sets.items or ()] if sets is not None else []
+    return _with_nodes(ordered, specs, table, problems[0] if problems else None)
+
+
+def _tried(problems: list[Problem], api: Api, *what: Any) -> Any:
+    """A list; None, and why, if it can't be read."""
     try:
-        return _with_nodes(api, namespace, ordered)
+        return _listed(api, *what)
     except DaemonError as error:
-        return Daemons(pods=ordered, unready={}, problem=Problem(error.problem.cause, _NODES_RIGHT))
+        problems.append(error.problem)
+        return None
 
 
-def _with_nodes(api: Api, namespace: str, pods: tuple[DaemonPod, ...]) -> Daemons:
-    path = (
-        f"/apis/apps/v1/namespaces/{quote(namespace, safe='')}/daemonsets" if namespace else "/apis/apps/v1/daemonsets"
-    )
-    sets = _listed(api, path, "listing the watchdog's DaemonSets", _DAEMON_SETS, {"labelSelector": SELECTOR})
-    table = _listed(
-        api, "/api/v1/nodes", "listing the nodes", _NODES, {"includeObject": "Metadata", "resourceVersion": "0"}, _TABLE
-    )
-    titles = [column.name for column in table.column_definitions]
+def _with_nodes(
+    pods: tuple[DaemonPod, ...], specs: Sequence[_Spec], table: _RawTable | None, problem: Problem | None
+) -> Daemons:
+    titles = [column.name for column in table.column_definitions or ()] if table is not None else []
     place = titles.index("Status") if "Status" in titles else len(titles)
-    specs = [each.spec.template.spec for each in sets.items]
     has_pod = {pod.node for pod in pods}
     bare, unready = [], {}
-    for row in table.rows or ():
+    for row in (table.rows or ()) if table is not None else ():
         if row.object is None:
             continue
         node = row.object.metadata
@@ -231,7 +253,7 @@ def _with_nodes(api: Api, namespace: str, pods: tuple[DaemonPod, ...]) -> Daemon
             unready[node.name] = state
         if node.name not in has_pod and any(_selects(spec, node.labels or {}) for spec in specs):
             bare.append(node.name)
-    return Daemons(pods=pods, bare=tuple(sorted(bare)), unready=unready)
+    return Daemons(pods=pods, bare=tuple(sorted(bare)), unready=unready, problem=problem)
 
 
 def _selects(spec: _Spec, labels: Mapping[str, str]) -> bool:
@@ -265,7 +287,7 @@ def _is_of_a_daemon_set(pod: _RawPod) -> bool:
 
 
 def _daemon(pod: _RawPod) -> DaemonPod:
-    meta, containers = pod.metadata, pod.spec.containers
+    meta, containers = pod.metadata, pod.spec.containers or ()
     # Something in front of it, a proxy that asks for credentials, may have a port too.
     chosen = sorted(containers, key=lambda each: (each.name != _CONTAINER, not each.ports))[:1]
     ports = [port.container_port for each in chosen for port in each.ports or () if port.container_port]
@@ -310,7 +332,8 @@ def _listed(
 ) -> Any:
     response = request(api, path, query, accept=accept)
     if not response.is_good:
-        raise DaemonError(response.problem(what))
+        problem = response.problem(what)
+        raise DaemonError(Problem(problem.cause, _NODES_RIGHT if response.status == 403 else problem.remedy))
     return _decoded(decoder, response.body, what)
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from watchdog.core.errors import Problem
 from watchdog.kube.client import Api, ApiResponse
-from watchdog.kube.daemons import WHOLE_ANSWER_S, DaemonError, DaemonPod, request
+from watchdog.kube.daemons import WHOLE_ANSWER_S, DaemonError, DaemonPod, down_problem, request
 from watchdog.kube.failure import ApiExcessError
 from watchdog.kube.streams import HangsError, ask_by_port_forward, excess, log_remedy, right_remedy
 
@@ -48,14 +48,17 @@ class Routes:
     def ask(self, daemon: DaemonPod, path: str, largest: int) -> DaemonAnswer:
         """What a daemon answers under a path, at most so many bytes; DaemonError says why it does not."""
         if daemon.down:
-            remedy = f"see `kubectl -n {daemon.namespace} describe pod {daemon.name}`"
-            raise DaemonError(Problem(daemon.down, remedy))
+            raise DaemonError(down_problem(daemon))
         why = self._why_closed(daemon)
         if not why:
             try:
                 answer = DaemonAnswer(body=_through_proxy(self._api, daemon, path, largest), via="proxy")
             except NoRouteError as error:
-                return self._forwarded(daemon, path, largest, error.problem)
+                answer = self._forwarded(daemon, path, largest, error.problem)
+                # Only what was tried: a conclusion from others must not outlast theirs.
+                with self._lock:
+                    self._closed[daemon.namespace, daemon.name] = (answer.why, time.monotonic())
+                return answer
             self._is_open = True
             return answer
         return self._forwarded(daemon, path, largest, Problem(why))
@@ -71,8 +74,6 @@ class Routes:
             both = f"{closed.cause}, and {error.problem.cause}"
             remedies = dict.fromkeys(filter(None, (closed.remedy, error.problem.remedy)))
             raise DaemonError(Problem(both, "; or ".join(remedies))) from error
-        with self._lock:
-            self._closed.setdefault((daemon.namespace, daemon.name), (closed.cause, time.monotonic()))
         if status != HTTPStatus.OK:
             raise _unanswered(daemon, status, body.decode("utf-8", errors="replace"))
         return DaemonAnswer(body=body, via="port-forward", why=closed.cause)

@@ -26,11 +26,14 @@ from watchdog.kube.wire import DECODE_ERRORS
 
 # isort: split
 # After `official`: before it, all parts of the client would be imported.
-from kubernetes.stream.ws_client import portforward_call, websocket_call
+from kubernetes.stream import ws_client
+from kubernetes.stream.ws_client import WSClient, get_websocket_url, portforward_call
 
 _ROLES: Final[Mapping[str, str]] = {"portforward": "gpu-watchdog-view", "exec": "gpu-watchdog-operate"}
 _STDOUT, _STDERR, _ERROR = 1, 2, 3  # channels: remotecommand/constants.go in k8s.io/apimachinery
 _TURN_S: Final = 1.0
+_SILENT_S: Final = 60.0
+_AGAIN: Final = "the API server or the kubelet may be restarting: try again"
 _KINDS: Final = {"portforward": "a port-forward to its pod", "exec": "a command in its pod"}
 
 
@@ -95,6 +98,8 @@ def ask_by_port_forward(api: Api, daemon: DaemonPod, path: str, largest: int) ->
         response = connection.getresponse()
         body = response.read(largest + 1)
     except TimeoutError as error:
+        if not forward.connected:
+            raise DaemonError(Problem("the connection of the port-forward to its pod broke", _AGAIN)) from error
         cause = f"its daemon takes a connection and does not answer within {ANSWER_S:.0f} s"
         raise HangsError(Problem(cause, log_remedy(daemon))) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -122,16 +127,15 @@ class Output:
     err: Callable[[bytes], object]
 
 
-def run_in_pod(api: Api, daemon: DaemonPod, command: Sequence[str], output: Output, *, stdin: bool = False) -> int:
+def run_in_pod(api: Api, daemon: DaemonPod, command: Sequence[str], output: Output, *, follows: bool = False) -> int:
     """Run a command in a daemon's pod until it ends, and pass on what it prints; its exit code, or DaemonError.
 
-    `stdin`: it gets an empty standard input, which ends when this function is left.
+    `follows`: it may be silent for as long as it likes, and gets a standard input that ends when this function is left.
     """
     query = [("command", list(command)), ("container", daemon.container), ("stdout", "true"), ("stderr", "true")]
-    query += [("stdin", "true")] if stdin else []
-    options = {"_preload_content": False, "capture_all": False, "binary": True}
-    client = _connected(api, daemon, websocket_call, "exec", query, options)
-    ended = bytearray()
+    query += [("stdin", "true")] if follows else []
+    client = _connected(api, daemon, _open_exec, "exec", query)
+    ended, last_s = bytearray(), time.monotonic()
     with contextlib.closing(client):
         while True:
             is_open = client.is_open()
@@ -143,8 +147,13 @@ def run_in_pod(api: Api, daemon: DaemonPod, command: Sequence[str], output: Outp
             for channel, write in ((_STDOUT, output.out), (_STDERR, output.err), (_ERROR, ended.extend)):
                 if data := client.read_channel(channel):
                     write(data)
+                    last_s = time.monotonic()
             if not is_open:
                 return _code(bytes(ended))
+            if not follows and time.monotonic() > last_s + _SILENT_S:
+                raise DaemonError(
+                    Problem(f"the command in its pod prints nothing for {_SILENT_S:.0f} s", log_remedy(daemon))
+                )
 
 
 def _code(ended: bytes) -> int:
@@ -162,25 +171,45 @@ def _code(ended: bytes) -> int:
     return int(code)
 
 
-def _connected(
-    api: Api,
-    daemon: DaemonPod,
-    call: Callable[..., Any],
-    kind: str,
-    query: list[tuple[str, Any]],
-    options: dict[str, Any] | None = None,
-) -> Any:
+class _OneFrame(WSClient):
+    """A client that returns after each frame: the official one goes on as long as there are more, in memory."""
+
+    def _frames_immediately_available(self) -> bool:
+        return False
+
+
+def _open_exec(configuration: Any, _method: str, url: str, *, query_params: Any, headers: Any) -> Any:
+    address = get_websocket_url(url, query_params)  # type: ignore[no-untyped-call]
+    return _OneFrame(configuration, address, headers, capture_all=False, binary=True)  # type: ignore[no-untyped-call]
+
+
+class _WebSocket(websocket.WebSocket):
+    """A WebSocket that follows no redirect: its handshake has the credentials."""
+
+    def connect(self, url: str, **options: Any) -> None:
+        super().connect(url, redirect_limit=0, **options)  # type: ignore[no-untyped-call]
+        status = self.getstatus() or 0
+        if status != HTTPStatus.SWITCHING_PROTOCOLS:
+            headers = self.getheaders()
+            self.shutdown()  # type: ignore[no-untyped-call]
+            raise websocket.WebSocketBadStatusException("Handshake status %d", status, None, headers, b"")
+
+
+vars(ws_client)["WebSocket"] = _WebSocket  # the official client has no parameter for it
+
+
+def _connected(api: Api, daemon: DaemonPod, call: Callable[..., Any], kind: str, query: list[tuple[str, Any]]) -> Any:
     websocket.setdefaulttimeout(ANSWER_S)
     pod = f"/api/v1/namespaces/{quote(daemon.namespace, safe='')}/pods/{quote(daemon.name, safe='')}"
     try:
         configuration, token = api.access()
         headers = {"authorization": token} if token else {}
         url = f"{configuration.host}{pod}/{kind}"
-        return call(configuration, "GET", url, query_params=query, headers=headers, **(options or {}))
+        return call(configuration, "GET", url, query_params=query, headers=headers)
     except ApiError as error:
         raise DaemonError(error.problem) from error
-    except ApiException as error:
-        cause = error.__context__
+    except (ApiException, websocket.WebSocketException, OSError, ValueError) as error:
+        cause = error.__context__ if isinstance(error, ApiException) else error
         if not isinstance(cause, websocket.WebSocketBadStatusException):
             raise DaemonError(explain(cause or error, api.host)) from error
         response = ApiResponse(cause.status_code, cause.resp_body or b"", cause.resp_headers or {})

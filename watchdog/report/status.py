@@ -572,7 +572,7 @@ def decoded(body: bytes, kind: type[DocumentT]) -> DocumentT:
     """A document of this kind; StatusError names the first place that does not fit."""
     try:
         return msgspec.json.decode(body, type=kind, dec_hook=_moment)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StatusError(f"its answer is not a status as gpu-watchdog writes it: {inert(str(error), 300)}") from error
 
 

@@ -3,9 +3,9 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from watchdog.core.policy import Do
 from watchdog.report.status import (
@@ -26,6 +26,7 @@ from watchdog.report.text import inert
 MOST_BYTES: Final = 4096
 _LONGEST: Final = 160  # bytes of a text that is no name
 _MOST_REASONS: Final = 4
+Count = Annotated[int, Meta(ge=0, le=10**6)]
 # What is left for accounts, whatever else there is.
 _LEAST_FOR_ACCOUNTS: Final = 1536
 
@@ -78,20 +79,20 @@ class Summary(Struct, frozen=True, kw_only=True):
     pods_stale: bool = False
     breaker_open: bool = False
     # How many data gaps there are, and the first of them.
-    gaps: int = 0
+    gaps: Count = 0
     gap: str | None = None
     # The models of its GPUs, and how many there are of each.
     models: dict[str, int] = {}
     gpus: tuple[GpuSummary, ...] = ()
-    gpus_in_all: int = 0
+    gpus_in_all: Count = 0
     # Of all GPUs together; None: that of one is unknown.
     used: Bytes | None = None
     total: Bytes | None = None
     # The number of accounts by verdict.
-    verdicts: dict[str, int] = {}
+    verdicts: dict[str, Count] = {}
     # The most urgent ones first.
     accounts: tuple[AccountSummary, ...] = ()
-    accounts_in_all: int = 0
+    accounts_in_all: Count = 0
 
 
 def summary_of(status: Status) -> Summary:
