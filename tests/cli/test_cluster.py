@@ -90,6 +90,12 @@ def test_an_answer_stays_with_its_age() -> None:
     assert text.startswith("1 node does not answer\n")
     assert "12.4Gi" in text
     assert "! a: no answer since 10s: the node is NotReady; see x" in text
+    # Nobody reads that it still enforces, or that a kill is seconds away.
+    assert "enforcing" not in text
+    assert "no answer\n" in text
+    assert pod_rows([kept], URGENT)[0].next == "unknown"
+    fresh = replace(answered(climbing(9)), node="b")
+    assert [row.of.node for row in pod_rows([kept, fresh], URGENT)] == ["b", "a"]
 
 
 def test_which_way_it_took_and_why() -> None:

@@ -56,6 +56,16 @@ def test_what_is_passed_on(given: str, passed: str) -> None:
         ("stop n1 --journal /x", "--journal is for this node; n1 has its own"),
         ("explain a/b n1 --url http://127.0.0.1:9", "--url is for this node; n1 has its own"),
         ("scan --context x", "--context is for another node: name a NODE"),
+        ("explain alice", "'alice': give NAMESPACE/NAME, like jupyter/alice-0"),
+        ("history n1 --pod alice", "'alice': give NAMESPACE/NAME, like jupyter/alice-0"),
+        ("top --cluster --url http://127.0.0.1:9", "--url is for one node, and --cluster for all"),
+        ("top --context x --listen 127.0.0.1:9", "--listen is for one node, and --context for all"),
+        ("top --cluster --gpu 0", "--gpu is for one node; with all of them Enter opens one"),
+        ("top --cluster --prometheus-header A=b", "--prometheus-header is for a --prometheus at a URL"),
+        ("top --prometheus http://127.0.0.1:9 -n x", "--namespace has no effect on a --prometheus at a URL"),
+        ("top --prometheus http://[::1", "write http://HOST:PORT, or NAMESPACE/SERVICE:PORT"),
+        ("top --prometheus http://u:p@127.0.0.1:9", "write http://HOST:PORT, or NAMESPACE/SERVICE:PORT"),
+        ("top --prometheus http://127.0.0.1:9 --prometheus-header =x", "write NAME=VALUE, in plain characters"),
     ],
 )
 def test_what_is_refused(outside: Path, given: str, refusal: str) -> None:
@@ -63,6 +73,25 @@ def test_what_is_refused(outside: Path, given: str, refusal: str) -> None:
     ended = CliRunner().invoke(main, given.split())
     assert ended.exit_code == 2
     assert refusal in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["stop", "resume", "history", "scan", "doctor", "explain a/b"])
+def test_an_empty_node_is_not_this_one(outside: Path, command: str) -> None:
+    """A script's variable that is not set stops no other node than was meant."""
+    ended = CliRunner().invoke(main, [*command.split(), " "])
+    assert (ended.exit_code, "NODE is empty: name the node" in ended.stderr) == (2, True)
+
+
+def test_a_secret_is_in_no_message(outside: Path) -> None:
+    """A header that can't be sent is refused without its value; in a variable several are lines, with blanks."""
+    arguments = ["top", "--once", "--prometheus", "http://127.0.0.1:9"]
+    refused = CliRunner().invoke(
+        main, [*arguments, "--prometheus-header", "Authorization=Bearer SECRET\n"[:-1] + "\x07"]
+    )
+    assert refused.exit_code == 2
+    assert "SECRET" not in refused.output
+    headers = {"GPU_WATCHDOG_PROMETHEUS_HEADER": "Authorization=Bearer abc\nX-Scope-OrgID=a b"}
+    assert "Connection refused" in CliRunner().invoke(main, arguments, env=headers).stderr
 
 
 @pytest.mark.parametrize("given", ["explain a/b", "history --pod a/b", "stop n1", "top --once", "top --cluster --once"])

@@ -96,6 +96,8 @@ SAID: Final = {
     "other-node": ("enforcing", f"it is node 'another-{URGENT:04}'", "see NODE_NAME and --node in its DaemonSet"),
     "error": ("no answer", "its daemon answers 503: no cycle yet", LOGS),
     "redirect": ("no answer", "its daemon answers 302;", LOGS),
+    "bytes": ("no answer", "its answer is not a status as gpu-watchdog writes it", "whether all nodes run the same"),
+    "digits": ("enforcing", "", ""),
     "escapes": ("enforcing", f"it is node '\\x1b]0;x\\x07{URGENT:04}'", "see NODE_NAME and --node in its DaemonSet"),
 }
 
@@ -121,7 +123,7 @@ def test_a_daemon_that_answers_oddly(sim: SimulatedNodes, way: str) -> None:
     assert {node: said.strip() for node, said in states(text).items()} == expected
     assert cause in remark_of(text, URGENT)
     assert remedy in remark_of(text, URGENT)
-    assert len([line for line in text.splitlines() if line.startswith("!")]) == 1
+    assert len([line for line in text.splitlines() if line.startswith("!")]) == bool(cause)
     assert "\n! fake" not in text
 
 
@@ -171,6 +173,8 @@ def test_json_has_each_node_with_its_status_or_its_problem(sim: SimulatedNodes) 
     sim.answer(1, "garbage")
     sim.answer(2, "other-node")
     sim.answer(3, "error")
+    for number, way in ((5, "digits"), (6, "bytes")):
+        sim.answer(number, way)
     sim.remove_pod(4)
     try:
         document = json.loads(top(sim, "--json").stdout)
@@ -180,12 +184,40 @@ def test_json_has_each_node_with_its_status_or_its_problem(sim: SimulatedNodes) 
     assert document["via"] == "proxy"
     assert [node["node"] for node in nodes] == [node_name(number) for number in range(NODES)]
     assert all((node["status"] is None) == (node["age_s"] is None) for node in nodes)
-    assert [number for number, node in enumerate(nodes) if node["status"] is None] == [1, 3, 4]
-    assert [number for number, node in enumerate(nodes) if node["problem"]] == [1, 2, 3, 4]
+    assert [number for number, node in enumerate(nodes) if node["status"] is None] == [1, 3, 4, 5, 6]
+    assert [number for number, node in enumerate(nodes) if node["problem"]] == [1, 2, 3, 4, 5, 6]
     assert "it is node 'another-0002'" in nodes[2]["problem"]
     assert "there is no pod of it here; see the node's taints" in nodes[4]["problem"]
     assert len(nodes[0]["status"]["accounts"]) == 12
     assert 0 <= nodes[0]["age_s"] < 60
+
+
+def test_nobody_else_s_pod_is_taken_for_the_daemon(sim: SimulatedNodes) -> None:
+    """A tenant's pod with the watchdog's label and an owner of its kind: no command runs in it, and it is named."""
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "evil", "uid": "1-2-3"}
+    meta = {"name": "evil", "labels": {"app.kubernetes.io/name": "gpu-memory-watchdog"}, "ownerReferences": [owner]}
+    spec = {"nodeName": node_name(0), "containers": [{"name": "watchdog", "image": "x"}]}
+    sim.plane.make_namespace("alice")
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    sim.plane.api.call("POST", "/api/v1/namespaces/alice/serviceaccounts", account)
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+    sim.plane.api.ask("POST", "/api/v1/namespaces/alice/pods", body)
+    running = [
+        {"name": "watchdog", "state": {"running": {}}, "ready": True, "image": "x", "imageID": "x", "restartCount": 0}
+    ]
+    status = {"status": {"phase": "Running", "podIP": address_of(0), "containerStatuses": running}}
+    sim.plane.api.ask("PATCH", "/api/v1/namespaces/alice/pods/evil/status", status)
+    try:
+        shown = top(sim, "--once").stdout
+        command = [*sim.plane.network.enter, COMMAND, "stop", node_name(0), "--kubeconfig", sim.plane.admin_kubeconfig]
+        stopped = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, check=False)
+    finally:
+        at_once = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+        sim.plane.api.call("DELETE", "/api/v1/namespaces/alice/pods/evil", at_once)
+    names = f"alice/evil, {NAMESPACE}/gpu-watchdog-0"
+    assert f"2 pods are the watchdog's on it: {names}" in remark_of(shown, 0)
+    assert stopped.returncode == 1
+    assert f"NOT CONFIRMED: several pods are the watchdog's on node {node_name(0)}: {names}; name the" in stopped.stderr
 
 
 def test_a_node_without_a_daemon_and_one_that_is_not_ready(sim: SimulatedNodes) -> None:

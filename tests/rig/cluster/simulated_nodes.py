@@ -172,7 +172,20 @@ def simulated_nodes(folder: Path, programs: Path, number: int) -> Iterator[Simul
 
 # --- The servers, in a process of their own.
 
-WAYS: Final = ("hang", "close", "endless", "drip", "garbage", "huge", "other-node", "error", "redirect", "escapes")
+WAYS: Final = (
+    "hang",
+    "close",
+    "endless",
+    "drip",
+    "garbage",
+    "huge",
+    "other-node",
+    "error",
+    "redirect",
+    "escapes",
+    "bytes",
+    "digits",
+)
 # Where a redirect leads: a server of this process, but of no node.
 ASTRAY: Final = "198.19.0.1"
 _MOST_HEADS: Final = 1000
@@ -245,6 +258,10 @@ def _odd(way: str, body: bytes) -> bytes:
         body = body.replace(b"job-", b"\\u001b[2J\\n! fake: ").replace(b"gpu-", b"\\u001b]0;x\\u0007")
     elif way == "other-node":
         body = body.replace(b"gpu-", b"another-")
+    elif way == "bytes":
+        body = body.replace(b"gpu-", b"\xff-", 1)
+    elif way == "digits":  # in a field that nobody knows
+        body = body[:-1] + b', "x": ' + b"9" * 5000 + b"}"
     other = {
         "close": b"",
         "garbage": _head(200, 9) + b"<html>\x1b[2",
