@@ -222,8 +222,11 @@ def test_an_answer_that_is_none(status: int, body: bytes, cause: str, remedy: st
 
 
 def test_nothing_listens() -> None:
-    """The address that nothing answers at is named, without the password in it."""
-    ended = top("http://me:secret@127.0.0.1:1", "--once")
+    """The address that nothing answers at is named; one with a password in it is refused without printing it."""
+    refused = top("http://me:secret@127.0.0.1:1", "--once")
+    assert (refused.returncode, "secret" in refused.stderr) == (2, False)
+    assert "a password goes into --prometheus-header" in refused.stderr
+    ended = top("http://127.0.0.1:1", "--once")
     assert ended.returncode == 1
     assert ended.stderr.startswith("Error: Prometheus at http://127.0.0.1:1: Connection refused")
     assert ADDRESS in ended.stderr

@@ -143,7 +143,8 @@ def _urgency(row: PodRow) -> tuple[float, ...]:
     account = row.account
     verdict = VERDICTS.index(account.verdict) if account.verdict in VERDICTS else len(VERDICTS)
     due_s = float(account.due_in_s) if account.due_in_s is not None else 0.0
-    return row.of.problem is not None, not account.acting, account.do is None, due_s, verdict, -row.over
+    is_old = row.of.problem is not None
+    return not row.is_urgent, is_old, not account.acting, account.do is None, due_s, verdict, -row.over
 
 
 # The orders of pods; ties by namespace, name and node.

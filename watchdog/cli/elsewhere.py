@@ -56,7 +56,7 @@ class NodeCommand(click.Command):
         if any(ctx.get_parameter_source(name) in _GIVEN for name in _LOCAL):
             return False
         is_named = any(ctx.get_parameter_source(name) is _GIVEN[0] for name in _PERSONAL)
-        return is_named or (not Path(DEFAULT_JOURNAL).exists() and is_outside())
+        return is_named or (not Path(DEFAULT_JOURNAL).exists() and is_outside(ctx.params.get("kubeconfig")))
 
     def _run_there(self, ctx: click.Context, node: str, pod: str) -> int:
         from watchdog.cli.remote import Where, explain_from_outside, run_on_node
@@ -92,12 +92,12 @@ class NodeCommand(click.Command):
         return [*kept, *(["--", *positional] if positional else [])]
 
 
-def is_outside() -> bool:
-    """Whether a person is outside of the nodes: a kubeconfig is here, and no daemon answers."""
+def is_outside(kubeconfig: Path | None = None) -> bool:
+    """Whether a person is outside of the nodes: a kubeconfig is here, this one or a usual one, and no daemon answers."""
     from watchdog.cli.client import NoCycleError, QueryError, listen_url, query_status
     from watchdog.kube.kubeconfig import ContextChoice
 
-    if not ContextChoice().name():
+    if not ContextChoice(file=kubeconfig).name():
         return False
     try:
         query_status(listen_url(DEFAULT_LISTEN), _PATIENCE_S)

@@ -5,6 +5,9 @@ import errno
 import os
 import re
 import sys
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -89,12 +92,12 @@ def _exit_now(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _show_library_messages() -> None:
+def _show_library_messages(write: Callable[[str], object] = partial(click.echo, err=True)) -> None:
     """Show what the libraries of the API's client log and warn of as our own warnings."""
     from watchdog.export.libraries import capture
     from watchdog.report.text import inert
 
-    capture(lambda _level, who, text, _trace: click.echo(f"Warning: {who}: {inert(text, 600)}", err=True))
+    capture(lambda _level, who, text, _trace: write(f"Warning: {who}: {inert(text, 600)}"))
 
 
 def _is_policy_named(context: click.Context) -> bool:
@@ -360,7 +363,7 @@ def _is_of_cluster(context: click.Context) -> bool:
     if local and asked:
         raise click.UsageError(f"{local[0]} is for one node, and {asked[0]} for all")
     is_cluster = bool(asked or (not local and options["prometheus"]))
-    is_cluster = is_cluster or (_is_default(context, "url", "listen") and is_outside())
+    is_cluster = is_cluster or (_is_default(context, "url", "listen") and is_outside(options["kubeconfig"]))
     if is_cluster and options["gpu"]:
         raise click.UsageError("--gpu is for one node; with all of them Enter opens one")
     if named("headers") and "://" not in options["prometheus"]:
@@ -486,7 +489,11 @@ def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
     default="",
     show_default="the daemons themselves",
     metavar="URL",
-    callback=checked(is_prometheus, "{!r}: write http://HOST:PORT, or NAMESPACE/SERVICE:PORT for one in the cluster"),
+    callback=checked(
+        is_prometheus,
+        "write http://HOST:PORT, or NAMESPACE/SERVICE:PORT for one in the cluster; a password goes into "
+        "--prometheus-header",
+    ),
     help="With --cluster: ask this Prometheus once instead of each daemon, or Thanos or Mimir for several clusters; "
     "NAMESPACE/SERVICE:PORT is asked through the API server.",
 )
@@ -537,7 +544,10 @@ def top(context: click.Context, /, *, url: str | None, listen: str, as_json: boo
             _show_library_messages()
             print_cluster(which, choice, as_json=as_json)
         else:
+            held: deque[str] = deque(maxlen=20)  # until the screen is as it was
+            _show_library_messages(held.append)
             watch_cluster(which, choice, interval_s)
+            click.echo("".join(f"{line}\n" for line in held), err=True, nl=False)
     elif is_once:
         print_top(_address(url, listen), choice, as_json=as_json)
     else:
