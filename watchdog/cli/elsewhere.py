@@ -93,7 +93,7 @@ class NodeCommand(click.Command):
 
 
 def is_outside(kubeconfig: Path | None = None) -> bool:
-    """Whether a person is outside of the nodes: a kubeconfig is here, this one or a usual one, and no daemon answers."""
+    """Whether a person is outside of the nodes: this kubeconfig or a usual one is here, and no daemon answers."""
     from watchdog.cli.client import NoCycleError, QueryError, listen_url, query_status
     from watchdog.kube.kubeconfig import ContextChoice
 

@@ -7,7 +7,6 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -92,7 +91,11 @@ def _exit_now(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _show_library_messages(write: Callable[[str], object] = partial(click.echo, err=True)) -> None:
+def _warn(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _show_library_messages(write: Callable[[str], None] = _warn) -> None:
     """Show what the libraries of the API's client log and warn of as our own warnings."""
     from watchdog.export.libraries import capture
     from watchdog.report.text import inert
