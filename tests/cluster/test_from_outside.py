@@ -144,7 +144,8 @@ def test_commands_find_the_node_and_its_daemon(nodes: Nodes, tenants: str) -> No
     assert f"on node {SECOND}" in outside(nodes, "explain", f"{tenants}/notebook").stdout
     lost = outside(nodes, "explain", f"{tenants}/lost", note="A pod that nobody remembers.")
     assert lost.returncode == 1
-    assert "no daemon has it among its pods or recent actions; name the node" in lost.stderr
+    assert "no daemon has it among its pods or recent actions; to read the journal of the node" in lost.stderr
+    assert f"`kubectl gpu-watchdog explain {tenants}/lost NODE`" in lost.stderr
 
 
 def test_the_past_is_followed_from_outside(nodes: Nodes, tenants: str) -> None:
