@@ -70,7 +70,7 @@ def outside(nodes: Nodes, *arguments: str, token: str = "", note: str = "") -> "
         check=False,
     )
     if note and (transcript := os.environ.get("TRANSCRIPT")):
-        printed = "".join(f"{line.rstrip()}\n" for line in (ended.stdout + ended.stderr).splitlines())
+        printed = "".join(f"{line.rstrip()}\n" for line in (ended.stderr + ended.stdout).splitlines())
         with Path(transcript).open("a", encoding="utf-8") as file:
             file.write(f"# {note}\n$ {shlex.join(command)}\n{printed}\n")
     return ended
