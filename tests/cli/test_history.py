@@ -202,7 +202,9 @@ class Follower:
 
 @contextmanager
 def following(journal: Path, *arguments: str) -> Iterator[Follower]:
-    command = [*ENDS_WITH_US, str(COMMAND), "history", "--follow", "--journal", str(journal), *arguments]
+    # A job in the background of a shell ignores Ctrl-C, and so would what it starts.
+    follow = ["env", "--default-signal=INT", str(COMMAND), "history", "--follow"]
+    command = [*ENDS_WITH_US, *follow, "--journal", str(journal), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             yield Follower(process)

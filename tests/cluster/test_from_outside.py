@@ -80,7 +80,14 @@ def outside(nodes: Nodes, *arguments: str, token: str = "", note: str = "") -> "
 def running(nodes: Nodes, *arguments: str) -> Iterator[IO[str]]:
     """The lines that a command prints until it is interrupted."""
     process = subprocess.Popen(
-        [*nodes.cluster.control_plane.network.enter, "kubectl", "gpu-watchdog", *arguments],
+        [
+            *nodes.cluster.control_plane.network.enter,
+            "env",
+            "--default-signal=INT",
+            "kubectl",
+            "gpu-watchdog",
+            *arguments,
+        ],
         stdout=subprocess.PIPE,
         text=True,
         env=environment(nodes),
