@@ -296,7 +296,7 @@ def test_following_until_nobody_reads(journal: Path) -> None:
 
 
 def test_following_until_its_input_ends(journal: Path) -> None:
-    """In a pod nothing else tells the command that whoever ran it there has gone; what is typed ends nothing."""
+    """In a pod nothing else tells the command that its caller has gone; what is typed ends nothing."""
     command = [COMMAND, "history", "--follow", "--until-eof", "--journal", journal]
     with subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

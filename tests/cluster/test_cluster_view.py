@@ -146,7 +146,7 @@ def test_names_with_control_characters_are_text(sim: SimulatedNodes) -> None:
 
 
 def test_a_redirect_is_not_followed(sim: SimulatedNodes) -> None:
-    """Whoever takes a daemon's place can't send the request elsewhere, and no daemon ever sees the credentials."""
+    """What takes a daemon's place can't send the request elsewhere, and no daemon ever sees the credentials."""
     sim.answer(URGENT, "redirect")
     top(sim, "--once")
     top(sim, "--json")

@@ -275,7 +275,7 @@ def test_each_card_is_compared_with_its_own_amount() -> None:
 def test_use_of_another_instance_of_the_profile_is_seen_where_places_are(
     places: tuple[Any, Any], expected: dict[str, tuple[int, str]]
 ) -> None:
-    """Point 42: nothing is declared on an instance that a claim does not name; where that is unknown nobody is over."""
+    """Point 42: nothing is declared on an instance that a claim does not name; where that is unknown no pod is over."""
     raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
     slices = listed(resource_slice(device(AT_4, None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")))
     pods = read(listed(raw), listed(claim("c", result(AT_4))), slices)

@@ -173,7 +173,7 @@ class Server(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def answering(status: int, body: bytes, headers: dict[str, str] | None = None, times: int = 1) -> Iterator[Server]:
-    """A server that answers every POST so, its body so many times, until the end of the block."""
+    """A server that answers every POST so, its body repeated `times`, until the end of the block."""
     with Server(status, body, headers or {}, times) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -243,7 +243,7 @@ def test_an_endless_answer_is_not_read() -> None:
 
 
 def test_the_headers_are_sent_and_not_passed_on() -> None:
-    """Thanos and Mimir get the tenant and the token; whoever redirects does not send them elsewhere."""
+    """Thanos and Mimir get the tenant and the token; a redirect does not send them elsewhere."""
     with answering(200, EMPTY) as elsewhere, answering(307, b"", {"Location": f"{elsewhere.url}/x"}) as server:
         sent = ("--prometheus-header", "Authorization=Bearer a=b", "--prometheus-header", "X-Scope-OrgID=east|west")
         ended = top(f"{server.url}/prometheus/", *sent, "--once")

@@ -50,7 +50,7 @@ def _unpacked(prefixes: "list[str]", name: str) -> Path:
 
 
 def _unpack(prefixes: "list[str]", folder: Path) -> None:
-    """Unpack beside it and rename, so that it is there as a whole or not at all, whoever else does the same."""
+    """Unpack beside it and rename, so that it is there as a whole or not at all, even if others do the same."""
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=str(folder.parent)))
     try:

@@ -149,7 +149,7 @@ def _window(many: int, place: int, space: int) -> range:
     return range(first, min(first + space, many))
 
 
-# Columns are laid out for so many rows above and below those that are shown: for all of 60,000 it would take seconds.
+# Columns are laid out for this many rows above and below those that are shown: for all of 60,000 it would take seconds.
 _MOST_LAID_OUT: Final = 250
 
 

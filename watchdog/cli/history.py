@@ -106,7 +106,7 @@ def print_history(journal: Path, query: Query, *, as_json: bool) -> None:
 def follow_history(journal: Path, query: Query, *, as_json: bool, until_eof: bool = False) -> None:
     """Print the rows that are asked for, and further ones as they are written, until Ctrl-C; each as a line of JSON.
 
-    `until_eof`: also until the end of standard input, the only sign in a pod that whoever ran it there has gone.
+    `until_eof`: also until the end of standard input, in a pod the only sign that the caller has gone.
     """
     tail = JournalTail(journal, query.pod, query.since.wall_s, query.actions)
     problem, replaced = "", 0

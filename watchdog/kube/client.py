@@ -308,7 +308,7 @@ class Api:
                 access = load_access(self._kubeconfig)
                 configuration, self._until_s = access.configuration, access.until_s
                 configuration.keep_alive = True
-                # Otherwise five per CPU are kept, and each of more threads connects anew for each request.
+                # Otherwise five per CPU are kept, and each of more threads opens a new connection for each request.
                 # One more than ask at once, for what a person opens meanwhile.
                 configuration.connection_pool_maxsize = MOST_CONNECTIONS + 1
                 # urllib3 would otherwise retry requests automatically, including 429 and 503 after their Retry-After.

@@ -15,7 +15,7 @@ from watchdog.kube.streams import HangsError, ask_by_port_forward, excess, log_r
 
 Via = Literal["proxy", "port-forward"]
 _UNREACHABLE: Final = "let the API server reach port {port} of the watchdog's pods (NetworkPolicy, firewall)"
-# After so many daemons that the proxy did not lead to, and none that it did, the others are not tried through it.
+# After this many daemons that the proxy did not lead to, and none that it did, the others are not tried through it.
 _ENOUGH: Final = 3
 _PROXY_AGAIN_S: Final = 300.0
 _LONGEST_MESSAGE: Final = 300
@@ -46,7 +46,7 @@ class Routes:
         self._is_open = False
 
     def ask(self, daemon: DaemonPod, path: str, largest: int) -> DaemonAnswer:
-        """What a daemon answers under a path, at most so many bytes; DaemonError says why it does not."""
+        """What a daemon answers under a path, at most `largest` bytes; DaemonError says why it does not."""
         if daemon.down:
             raise DaemonError(down_problem(daemon))
         why = self._why_closed(daemon)

@@ -114,7 +114,7 @@ def ask_by_port_forward(api: Api, daemon: DaemonPod, path: str, largest: int) ->
 
 
 def _cut(connection: socket.socket) -> None:
-    """Let whoever reads from a connection see its end."""
+    """End a connection for its reader."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 

@@ -51,7 +51,7 @@ def pod_name(number: int) -> str:
 
 
 def documents(number: int, *, accounts: int = 12, over: int = 0) -> Mapping[str, bytes]:
-    """What the daemon of a node answers by path: so many accounts, of which some are over their limit."""
+    """What the daemon of a node answers by path, with `accounts` accounts, `over` of them over their limit."""
     whole = status_document(climbing(9))
     (hog,) = (each for each in whole["accounts"] if each["verdict"] == "over")
     calm = {**hog, "verdict": "within", "over_since": None, "used": 2**30, "used_at_least": 2**30, "processes": []}
@@ -66,7 +66,7 @@ def documents(number: int, *, accounts: int = 12, over: int = 0) -> Mapping[str,
 
 
 class SimulatedNodes:
-    """So many nodes in the network of a control plane; `answer` changes what the daemon of one answers."""
+    """Simulated nodes in the network of a control plane; `answer` changes what the daemon of one answers."""
 
     def __init__(self, folder: Path, programs: Path, number: int) -> None:
         self.folder = folder
@@ -161,7 +161,7 @@ def _object(version: str, kind: str, name: str, *, labels: Mapping[str, str] | N
 
 @contextmanager
 def simulated_nodes(folder: Path, programs: Path, number: int) -> Iterator[SimulatedNodes]:
-    """So many nodes, until the end of the block."""
+    """`number` simulated nodes, until the end of the block."""
     made = SimulatedNodes(folder, programs, number)
     try:
         made.start()
@@ -279,7 +279,7 @@ def _head(status: int, size: int) -> bytes:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve so many nodes in this network namespace until stdin ends."""
+    """Serve that number of nodes in this network namespace until stdin ends."""
     for command in (("link", "set", "lo", "up"), ("route", "add", "local", _PREFIX, "dev", "lo")):
         subprocess.run(["ip", *command], check=True)
     asyncio.run(_Servers(int(arguments[0])).serve())
