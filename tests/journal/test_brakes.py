@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.rig import KEYS, LIMITS, sql
+from tests.journal.rig import KEYS, LIMITS, begin, sql
 from tests.report.build import entry
 from tests.worlds import at
 from watchdog.core.brakes import Begun, BrakeMemory
@@ -142,6 +142,33 @@ def test_a_journal_that_was_tampered_with_gets_back_what_the_brakes_need(
     assert later in [each.number for each in journal.unfinished()]
     assert len(journal.notices) <= 2
     assert journal.probe()  # and it is reported once
+
+
+@pytest.mark.parametrize("how", TAMPERING)
+def test_an_action_keeps_its_result_in_a_journal_that_was_tampered_with(
+    journal: Journal, path: Path, tmp_path: Path, how: str
+) -> None:
+    """Point 31: once its memory is no longer waited for it is over, and the next daemon does not find it cut short."""
+    action = begin(journal)
+    journal.end(action, Result.DONE, "", at(32))
+    tamper(path, how, tmp_path)
+    assert journal.probe() or journal.probe()
+    assert [each.result for each in journal.unfinished() if each.number == action] == [Result.DONE]
+    journal.released(action, at(60), None, "it was not seen free in time")
+    journal.close()
+    with closing(Journal.open(path, LIMITS, "n1")) as after:
+        assert action not in [each.number for each in after.unfinished()]
+
+
+def test_a_result_that_the_file_lost_is_written_again(journal: Journal, path: Path, tmp_path: Path) -> None:
+    """Point 31: an earlier copy that takes the place of the file gets the result of an action."""
+    action, copy = begin(journal), tmp_path / "copy.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("VACUUM INTO ?", (str(copy),))
+    journal.end(action, Result.DONE, "", at(32))
+    copy.replace(path)
+    assert journal.probe()
+    assert [each.result for each in journal.unfinished()] == [Result.DONE]
 
 
 def tamper(path: Path, how: str, folder: Path) -> None:

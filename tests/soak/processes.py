@@ -171,7 +171,7 @@ def lie(world: World, task: Task) -> None:
     lies = [CONTRADICTORY, UNREADABLE, Place(kind=PlaceKind.POD, pod="nobody", container=task.container)]
     seen = world.cluster.view.tenants.get(task.pod)
     is_seen = seen is not None and any(box.known and box.cid == task.container for box in seen.boxes)
-    if others and is_seen and task.pod in world.cluster.tenants:
+    if others and is_seen and task.pod in world.cluster.tenants.keys() - world.cluster.missing:
         # A known container under another pod's name: the list gives it away.
         lies.append(Place(kind=PlaceKind.POD, pod=world.dice.choice(others), container=task.container))
     task.claim, task.lied = world.dice.choice(lies), True

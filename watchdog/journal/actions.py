@@ -49,7 +49,10 @@ class BegunRow(NamedTuple):
 
 
 _ACTION_COLUMNS: Final = "id, uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s, result"
-_INSERT_ACTION: Final = f"INSERT OR IGNORE INTO action ({_ACTION_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_ACTION: Final = (
+    f"INSERT INTO action ({_ACTION_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (id) DO UPDATE SET result = excluded.result WHERE result IS NULL AND excluded.result IS NOT NULL"
+)
 _SELECT_UNFINISHED: Final = f"SELECT {_ACTION_COLUMNS} FROM action WHERE {UNFINISHED} ORDER BY id"
 
 
@@ -108,7 +111,7 @@ class UnfinishedAction:
         )
 
     def insert(self, connection: sqlite3.Connection) -> int:
-        """Insert it, unless it is there; return the number of rows inserted."""
+        """Insert it, unless it is there with its result; return the number of rows written."""
         account, began, result = self.account, self.began, self.result
         values = (
             *(self.number, account.uid, account.container, account.gpu, self.step, self.victim, encode(self.targets)),
@@ -338,6 +341,11 @@ class RestoredActions:
         self._begun[action.number] = begun
         self._open[action.number] = action
         self._last = max(self._last, action.number)
+
+    def note_result(self, action: int, result: Result) -> None:
+        """Note the result of an action whose memory is still waited for."""
+        if action in self._open:
+            self._open[action] = replace(self._open[action], result=result)
 
     def remove(self, action: int) -> None:
         """Remove an action that is over: nothing waits for it any more."""

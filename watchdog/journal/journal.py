@@ -188,6 +188,8 @@ class Journal:
         self._put(action, event, now, end_note(taken_action(context, result, reason)), columns, (update, values), *more)
         if result in _FINAL:
             self.kept.remove(action)  # its memory may still be waited for, and that row has its columns too
+        else:
+            self.kept.note_result(action, result)
 
     def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
         """Record how long an action's memory took to be seen free; None if it was not, in time."""
