@@ -31,6 +31,9 @@ def _of_cards(function: str, metric: str) -> str:
     return _max(_NODE, f"{function} without (gpu) ({metric})")
 
 
+# Added to the bytes of each GPU, so that a sum says how many it is of: without some it must not pass for the whole
+# node's, and to count them apart would take Prometheus as long again. More than a node has, and exact in a float.
+_EACH: Final = 2**46
 _UP: Final = "gpu_watchdog_gpu_up"
 _GPU_USED: Final = "gpu_watchdog_gpu_memory_used_bytes"
 _GPU_TOTAL: Final = "gpu_watchdog_gpu_memory_total_bytes"
@@ -48,11 +51,8 @@ _NODES: Final[Mapping[str, str]] = {
     "age": _max(_NODE, f"timestamp({_CYCLE}) - {_CYCLE}"),
     "gpus": _of_cards("count", _UP),
     "down": _max(f"{_NODE}, gpu", f"{_UP} == 0"),
-    "used": _of_cards("sum", _GPU_USED),
-    "total": _of_cards("sum", _GPU_TOTAL),
-    # Those of whose GPUs some have none, so that the sum says nothing.
-    "used_in_part": f"{_of_cards('count', _UP)} > {_of_cards('count', _GPU_USED)}",
-    "total_in_part": f"{_of_cards('count', _UP)} > {_of_cards('count', _GPU_TOTAL)}",
+    "used": _of_cards("sum", f"{_GPU_USED} + {_EACH}"),
+    "total": _of_cards("sum", f"{_GPU_TOTAL} + {_EACH}"),
     "enforcing": _max(_NODE, "gpu_watchdog_enforcing"),
     # Where it enforces, that is its mode.
     "mode": _max(f"{_NODE}, mode", f"gpu_watchdog_policy_info unless on ({_NODE}) gpu_watchdog_enforcing == 1"),
@@ -171,8 +171,8 @@ class _Found:
                 breaker_open="breaker" in values,
                 gpus=tuple(GpuSummary(number=labels.get("gpu", "")) for labels, _ in rows["down"]),
                 gpus_in_all=int(values.get("gpus", 0)),
-                used=None if "used_in_part" in rows else _bytes(values.get("used")),
-                total=None if "total_in_part" in rows else _bytes(values.get("total")),
+                used=_sum(values.get("used"), values.get("gpus")),
+                total=_sum(values.get("total"), values.get("gpus")),
                 verdicts=verdicts,
                 accounts=tuple(self._accounts(rows)),
                 accounts_in_all=sum(verdicts.values()),
@@ -241,6 +241,14 @@ class _Found:
 
 def _account(labels: Mapping[str, str]) -> tuple[str, str, str, str]:
     return labels.get("namespace", ""), labels.get("pod", ""), labels.get("container", ""), labels.get("gpu", "")
+
+
+def _sum(number: float | None, gpus: float | None) -> int | None:
+    """The bytes of all GPUs together; None if those of some are unknown."""
+    if number is None or gpus is None:
+        return None
+    counted, total = divmod(int(number), _EACH)
+    return total if counted == gpus else None
 
 
 def _bytes(number: float | None) -> int | None:
