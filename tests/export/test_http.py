@@ -26,6 +26,7 @@ from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.options import ListenError, parse_listen
+from watchdog.report.hour import LEVELS
 
 # After how long a slow client is cut off, and what no machine is too busy for: a client that is not cut off stays.
 _CUT_OFF_S, _NEVER_S = 5, 60
@@ -111,13 +112,15 @@ def test_readiness_gives_its_reasons(site: Site) -> None:
 
 
 def test_the_status_is_the_promised_json(site: Site) -> None:
-    """`/api/status` is the JSON of `scan --json`; before the first cycle it is 503 and says why."""
+    """`/api/status` is the JSON of `scan --json` and the last hour; before the first cycle it is 503 and says why."""
     assert site.status("/api/status") == 503
     site.endpoints.publish(climbing(9))
     response, body = site.get("/api/status")
     assert response.headers["Content-Type"] == "application/json"
     document = json.loads(body)
     assert (document["health"]["cycles"], document["health"]["ready"]) == (1, True)
+    for part in (*document["gpus"], *document["accounts"]):
+        assert len(part.pop("hour")["levels"]) == LEVELS
     assert {**document, "health": None} == json.loads(EXPECTED)
 
 

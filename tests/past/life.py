@@ -10,14 +10,14 @@ from watchdog.core.assessment import Inputs
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Node, Now, Pod, PodList, Snapshot
 from watchdog.core.plan import ClosedCycle, CycleReport, PlanEntry
-from watchdog.core.policy import JournalLimits, Policy
+from watchdog.core.policy import JournalLimits, Policy, longest_step_s
 from watchdog.core.quiet import Resting, Ticks, is_quiet, next_change_s, repeated
 from watchdog.daemon.cycle_report import report_of
 from watchdog.daemon.enforcement import Enforcement
 from watchdog.daemon.sources import is_stale
 from watchdog.journal.journal import Journal
 from watchdog.journal.playback import recorded_cycles
-from watchdog.journal.recorder import Recorder, longest_step_s
+from watchdog.journal.recorder import Recorder
 from watchdog.past.replay import Replay, Replayed
 
 Kill = tuple[float, str, str | None, str | None, str, int, str, str]

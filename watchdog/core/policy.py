@@ -46,6 +46,11 @@ def too_old_after_s(interval_s: float) -> float:
     return max(3 * interval_s, 10.0)
 
 
+def longest_step_s(interval_s: float) -> float:
+    """The longest time between two consecutive cycles; more is a gap."""
+    return 1.5 * interval_s + 0.25
+
+
 class Verb(NamedTuple):
     """An action in the forms that sentences need."""
 

@@ -14,11 +14,10 @@ from watchdog.clock import Waiter
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import Plan
-from watchdog.core.policy import Pulse
+from watchdog.core.policy import Pulse, longest_step_s
 from watchdog.core.quiet import LONGEST_REST_S, Ticks
 from watchdog.core.rules import Switches
 from watchdog.daemon.looks import Looks
-from watchdog.journal.recorder import longest_step_s
 from watchdog.node.drivers.devices import descriptors, open_devices
 from watchdog.node.drivers.protocol import Driver, DriverReading, released_reading
 from watchdog.node.drivers.thread import DriverThread, PulseState, Rest

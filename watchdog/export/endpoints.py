@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from watchdog import __version__, clock
 from watchdog.core.errors import WatchdogError
 from watchdog.core.model import Now, elapsed_s
 from watchdog.core.plan import CycleReport
-from watchdog.core.policy import too_old_after_s
+from watchdog.core.policy import longest_step_s, too_old_after_s
 from watchdog.core.quiet import Resting, Ticks
 from watchdog.export.metrics import Metrics, render
 from watchdog.export.page import page
@@ -20,6 +21,7 @@ from watchdog.export.page_headline import PageInput, PageQuery
 from watchdog.node.drivers.thread import PulseCost
 from watchdog.report.figures import all_gaps
 from watchdog.report.health import NO_CYCLE_YET, OK, Durations, api_state
+from watchdog.report.hour import Hour, Mark
 from watchdog.report.recent import KEPT_S
 from watchdog.report.sentences.node import suspensions
 from watchdog.report.status import ChangeStatus, HealthStatus, Moment, RecentStatus, Status, encode, json_seconds
@@ -173,6 +175,7 @@ class Endpoints:
         self._finished: _Finished | None = None
         self._recent: tuple[RecentStatus, ...] = ()
         self._changes: tuple[ChangeStatus, ...] = ()
+        self.hour = Hour()
         self._durations = Durations()
         self._journal = OK
         self._blind_since: Now | None = None
@@ -189,6 +192,7 @@ class Endpoints:
         """Publish a finished cycle and what it has changed; or one that these ticks repeat, as of the last of them."""
         self._changes = (*reversed(tuple(changes)), *self._changes)[:_MOST_CHANGES]
         self.metrics.update(report, ticks)
+        self._add_to_hour(report, is_repeated=ticks is not None)
         self._interval_s = report.policy.interval_s
         for took_s in (report.duration_s,) if ticks is None else ticks.took_s:
             self._durations.add(took_s)
@@ -198,6 +202,15 @@ class Endpoints:
         self._gaps_since = {gap.what: before.get(gap.what, since_s) for gap in all_gaps(report)}
         at_s = self._now().boottime_s if ticks is None else ticks.ended_s
         self._finished = _Finished(report=report, at_s=at_s, number=self._durations.count)
+
+    def _add_to_hour(self, report: CycleReport, *, is_repeated: bool) -> None:
+        at_s, snapshot = report.at.boottime_s, report.snapshot
+        gap_s = math.inf if is_repeated else longest_step_s(report.policy.interval_s)
+        self.hour.add(at_s, report.assessments, snapshot.gpus, gap_s=gap_s, blind=snapshot.blind)
+        warned = (entry for entry in report.plan.taken if not entry.do.enforces)
+        for entry in (*(outcome.entry for outcome in report.began), *warned):
+            cards = {use.gpu for use in entry.assessment.uses}
+            self.hour.mark(entry.account, cards, Mark(at_s, entry.do))
 
     def set_journal(self, problem: str, recent: tuple[RecentStatus, ...] | None) -> None:
         """Set the journal's problem (empty: it works), and its recent actions; None: it is not open.
@@ -257,7 +270,7 @@ class Endpoints:
         report = self.report
         if report is None:
             return None
-        status = status_of(report, self.recent, self.health_status(), self._changes, self._gaps_since)
+        status = status_of(report, self.recent, self.health_status(), self._changes, self._gaps_since, self.hour)
         return _CachedStatus(status=status, at=report.at)
 
     def _state(self) -> tuple[object, ...]:

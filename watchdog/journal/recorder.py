@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
+from watchdog.core.policy import longest_step_s
 from watchdog.journal.recording import Frame, FrameEncoder, pack
 from watchdog.journal.schema import Statement, body_statement, span_statement
 
@@ -119,8 +120,3 @@ class Recorder:
         frames, self._frames, self._body_start = self._frames, [], None
         if frames and body_start is not None:
             yield body_statement(since, body_start, pack(frames), is_full=frames[0].full)
-
-
-def longest_step_s(interval_s: float) -> float:
-    """The longest time between two consecutive cycles; more is a gap."""
-    return 1.5 * interval_s + 0.25

@@ -6,10 +6,9 @@ from enum import StrEnum
 
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import Now, Pod
-from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy, Rule
+from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy, Rule, longest_step_s
 from watchdog.core.units import format_bytes, format_quantity
 from watchdog.journal.playback import RecordedCycle, RecordedNode, RecordKind
-from watchdog.journal.recorder import longest_step_s
 from watchdog.past.replay import NodeAssessor
 from watchdog.report.advice import CLAIM_KEY, claimed_request, declaration_of, needed, number_of, plain_number, round_up
 from watchdog.report.text import inert, span

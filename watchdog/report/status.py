@@ -58,6 +58,16 @@ class GpuMemory(Struct, frozen=True, kw_only=True):
     residual: Bytes | None = None
 
 
+class HourStatus(Struct, frozen=True, kw_only=True):
+    """The last hour as a sparkline; a character for each two minutes, the oldest first."""
+
+    # A digit is the highest use of that time, in sevenths of what was allowed, or of the GPU's size; 8: more than that,
+    # a space: unknown.
+    levels: Annotated[str, Meta(max_length=60, pattern=r"^[0-8 ]*\Z")] = ""
+    # The first letter of an action that began then, rather of one that is no warning; trailing spaces are left out.
+    marks: Annotated[str, Meta(max_length=60, pattern=r"^[a-z ]*\Z")] = ""
+
+
 class GpuStatus(Struct, frozen=True, kw_only=True):
     """A card without MIG, or a MIG instance."""
 
@@ -73,6 +83,8 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     # Whether all of its processes are known.
     listed: bool = True
     unattributed: Bytes | None = None
+    # That of `scan` has none.
+    hour: HourStatus | UnsetType = UNSET
 
     @property
     def model(self) -> str:
@@ -256,6 +268,8 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     left_since: Moment | None = None
     # The limits of its clients in sum, if any is known.
     pinned: PinnedTotalStatus | UnsetType = UNSET
+    # That of `scan` has none.
+    hour: HourStatus | UnsetType = UNSET
 
     @property
     def title(self) -> str:

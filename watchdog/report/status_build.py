@@ -7,11 +7,11 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from watchdog.core.assessment import Assessment, Verdict
+from watchdog.core.assessment import AccountKey, Assessment, Verdict
 from watchdog.core.hours import Hours
 from watchdog.core.ladder import Comparison, StepReading, step_readings
 from watchdog.core.ledger import AccountState, Stretch, UnderWay
-from watchdog.core.model import Gap, Gpu, Now, Snapshot
+from watchdog.core.model import Gap, Gpu, Now
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Policy, Step
 from watchdog.core.residual import is_listed
@@ -29,6 +29,7 @@ from watchdog.report.figures import (
     residual_by_gpu,
     unattributed_by_gpu,
 )
+from watchdog.report.hour import Hour, card
 from watchdog.report.sentences.brakes import withheld_because
 from watchdog.report.sentences.following import forecast
 from watchdog.report.sentences.node import breaker_status, suspensions
@@ -43,6 +44,7 @@ from watchdog.report.status import (
     GpuStatus,
     HealthStatus,
     HoursStatus,
+    HourStatus,
     MisdeclarationStatus,
     Moment,
     OwnerStatus,
@@ -68,7 +70,11 @@ _STATES: Final[Mapping[Comparison, str]] = {
 
 
 def account_status(
-    assessment: Assessment, report: CycleReport, bounds: Bounds, limits: Limits = MappingProxyType({})
+    assessment: Assessment,
+    report: CycleReport,
+    bounds: Bounds,
+    limits: Limits = MappingProxyType({}),
+    hour: Hour | None = None,
 ) -> AccountStatus:
     """An account with its processes and every step of its rule; `bounds` and `limits` are those of the report."""
     state = report.plan.ledger.accounts.get(assessment.account)
@@ -128,7 +134,15 @@ def account_status(
         declare_by=declare_by(report.policy) if assessment.verdict is Verdict.UNDECLARED else None,
         left_since=_moment(assessment.pod.left_since),
         pinned=pinned_total(assessment, limits) or ABSENT,
+        hour=_hour(hour, assessment.account, report.at) or ABSENT,
     )
+
+
+def _hour(hour: Hour | None, key: AccountKey, at: Now) -> HourStatus | None:
+    series = hour.get(key) if hour is not None else None
+    if series is None:
+        return None
+    return HourStatus(levels=series.levels(at.boottime_s, at.boottime_s), marks=series.letters(at.boottime_s))
 
 
 def _pinned_by_claim(assessment: Assessment) -> int | None:
@@ -258,11 +272,12 @@ def status_of(
     health: HealthStatus | None = None,
     changes: Iterable[ChangeStatus] = (),
     gaps_since: Mapping[str, float] = MappingProxyType({}),
+    hour: Hour | None = None,
 ) -> Status:
     """The status of a finished cycle, with the control characters of process names escaped.
 
     `recent` and `changes` are newest first; `gaps_since` has the beginning of each gap (Unix time). `scan` has none of
-    these.
+    these, and no `hour`.
     """
     residual, unattributed, snapshot = residual_by_gpu(report), unattributed_by_gpu(report), report.snapshot
     hangs = health is not None and health.hangs_since is not None
@@ -278,8 +293,8 @@ def status_of(
         stopped_why="; ".join(stop.why for stop in report.stops if stop.why) or None,
         stops=tuple(StopStatus(switch=stop.switch, why=stop.why, by=stop.by) for stop in report.stops),
         policy=PolicyStatus(sha256=report.policy.sha256, loaded_at=Moment(report.policy_loaded_at_s)),
-        gpus=tuple(_gpu(gpu, residual[gpu.uuid], unattributed[gpu.uuid], snapshot) for gpu in snapshot.gpus),
-        accounts=tuple(account_status(assessment, report, bounds, limits) for assessment in report.assessments),
+        gpus=tuple(_gpu(gpu, residual[gpu.uuid], unattributed[gpu.uuid], report, hour) for gpu in snapshot.gpus),
+        accounts=tuple(account_status(each, report, bounds, limits, hour) for each in report.assessments),
         unattributed=tuple(
             UnattributedStatus(
                 pid=use.pid, gpu=use.gpu, used=_bytes(use.used), reason=use.reason.value, name=inert(use.name)
@@ -368,7 +383,7 @@ def _gap(gap: Gap, since_s: float | None) -> GapStatus:
     )
 
 
-def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, snapshot: Snapshot) -> GpuStatus:
+def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, report: CycleReport, hour: Hour | None) -> GpuStatus:
     return GpuStatus(
         uuid=gpu.uuid,
         index=gpu.index,
@@ -381,8 +396,9 @@ def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, snapshot: Sna
         memory=GpuMemory(
             total=_bytes(gpu.total), used=_bytes(gpu.used), reserved=_bytes(gpu.reserved), residual=_bytes(residual)
         ),
-        listed=is_listed(gpu, snapshot),
+        listed=is_listed(gpu, report.snapshot),
         unattributed=_bytes(unattributed),
+        hour=_hour(hour, card(gpu.uuid), report.at) or ABSENT,
     )
 
 

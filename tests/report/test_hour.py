@@ -1,0 +1,209 @@
+"""The last hour: each series against a second count, made from every amount that was put in."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.report.build import climbing, quiet
+from tests.worlds import Gi, at
+from watchdog.core.assessment import AccountKey
+from watchdog.core.plan import CycleReport
+from watchdog.core.policy import Do
+from watchdog.report.hour import ABOVE, HOUR_S, LEVELS, MOST_POINTS, POINT_S, Hour, Mark, Point, Series, card
+
+GAP_S = 2.0
+AMOUNTS = st.one_of(st.none(), st.integers(0, 20))
+# Seconds since the last cycle, used and allowed.
+Cycle = tuple[float, int | None, int | None]
+CYCLES = st.lists(
+    st.tuples(st.sampled_from([0.5, 1.0, 2.0, 2.5, 7.0, 15.0, 40.0, 900.0]), AMOUNTS, AMOUNTS), min_size=1, max_size=60
+)
+
+
+def put_in(cycles: Sequence[Cycle]) -> tuple[Series, float]:
+    """A series with these cycles, and when the last one was."""
+    series, at_s = Series(("a", "p")), 1000.0
+    for passed_s, used, allowed in cycles:
+        at_s += passed_s
+        series.see(at_s, used, allowed, GAP_S)
+    return series, at_s
+
+
+def counted(cycles: Sequence[Cycle]) -> dict[float, Point]:
+    """The same points from the amounts themselves: in which points each held, from its cycle to the next."""
+    points: dict[float, Point] = {}
+    moments, at_s = [], 1000.0
+    for passed_s, used, allowed in cycles:
+        at_s += passed_s
+        moments.append((at_s, used, allowed))
+    for place, (begin_s, used, allowed) in enumerate(moments):
+        if used is None:
+            continue
+        end_s = moments[place + 1][0] if place + 1 < len(moments) else begin_s
+        end_s = end_s if end_s - begin_s <= GAP_S else begin_s
+        for slot in range(int(begin_s // POINT_S), int(end_s // POINT_S) + 1):
+            start_s = float(slot * POINT_S)
+            before = points.get(start_s, Point(start_s, used, used))
+            assert before.low is not None
+            assert before.high is not None
+            points[start_s] = Point(start_s, min(before.low, used), max(before.high, used), used, allowed)
+    return points
+
+
+@given(CYCLES)
+def test_the_points_are_those_of_every_amount(cycles: list[Cycle]) -> None:
+    """Each point has the lowest, highest and last amount of its time; where nothing was known, there is a gap."""
+    series, now_s = put_in(cycles)
+    found = {point.at_s: point for point in series.points(now_s - HOUR_S, now_s, now_s)}
+    expected = {at_s: point for at_s, point in counted(cycles).items() if at_s > now_s - HOUR_S - POINT_S}
+    assert {at_s: point for at_s, point in found.items() if point.last is not None} == expected
+    assert len(found) <= MOST_POINTS + 1
+    assert [*found] == sorted(found)
+    if found:
+        assert [*found] == [min(found) + number * POINT_S for number in range(len(found))]
+
+
+@given(CYCLES)
+def test_a_series_stays_small(cycles: list[Cycle]) -> None:
+    """However often an amount changes, a series has at most a row for each point of the hour."""
+    series, _ = put_in(cycles * 20)
+    assert len(series._rows) <= 5 * (MOST_POINTS + 2)
+
+
+def test_what_lies_after_the_last_cycle_is_unknown() -> None:
+    """While the loop hangs, the last amount does not go on."""
+    series, at_s = put_in([(0.0, 5, 8)])
+    points = [*series.points(at_s - HOUR_S, at_s, at_s + 60)]
+    assert [point.last for point in points] == [5, None, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("used", "allowed", "level"),
+    [(0, 8, "0"), (1, 800, "1"), (4, 8, "4"), (8, 8, "7"), (9, 8, "8"), (5, 0, "8"), (0, 0, "0"), (5, None, "7")],
+)
+def test_the_level_of_an_amount(used: int, allowed: int | None, level: str) -> None:
+    """A level is in sevenths of the limit, rounded up; what is above it is told apart, and nothing is not little."""
+    series, at_s = put_in([(0.0, used, allowed)])
+    assert series.levels(at_s, at_s) == " " * (LEVELS - 1) + level
+
+
+def test_a_sparkline_is_drawn_from_the_highest_of_each_time() -> None:
+    """A peak of a second is seen an hour later, and a gap is a space."""
+    series = Series(("a", "p"))
+    start_s = 6000.0
+    for second in range(3600):
+        if not 1200 <= second < 1800:
+            series.see(start_s + second, 9 if second == 30 else 4, 8, GAP_S)
+    drawn = series.levels(start_s + 3599, start_s + 3599)
+    assert drawn == f"{ABOVE}{'4' * 9}{' ' * 5}{'4' * 15}"
+
+
+def test_a_peak_that_the_sparkline_has_drawn_is_not_kept_for_longer() -> None:
+    """The sparkline of a quiet series moves on with the time."""
+    series, at_s = put_in([(0.0, 9, 8), (1.0, 4, 8)])
+    assert series.levels(at_s, at_s)[-1] == "8"
+    series.see(at_s + 1, 4, 8, GAP_S)
+    for second in range(1, 121):
+        series.see(at_s + 1 + second, 4, 8, GAP_S)
+    assert series.levels(at_s + 121, at_s + 121).endswith("84")
+
+
+def hour_of(*reports: CycleReport) -> Hour:
+    """The hour after these cycles."""
+    hour = Hour()
+    for report in reports:
+        hour.add(
+            report.at.boottime_s,
+            report.assessments,
+            report.snapshot.gpus,
+            gap_s=GAP_S,
+            blind=report.snapshot.blind,
+        )
+    return hour
+
+
+ACCOUNT = AccountKey(uid="u1")
+
+
+def test_cycles_make_series_of_accounts_and_cards() -> None:
+    """A report's accounts are compared with what they may use, its cards with their size."""
+    hour = hour_of(quiet(0), climbing(1))
+    ((key, series),) = hour.of_pod("a", "trainer")
+    (point,) = series.points(0, at(1).boottime_s, at(1).boottime_s)
+    account = quiet(0).assessments[0]
+    assert (key, point.low, point.high, point.last) == (ACCOUNT, 4 * Gi, int(12.4 * Gi), int(12.4 * Gi))
+    assert point.allowed == account.allowed
+    gpu = quiet(0).snapshot.gpus[0]
+    on_card = hour.get(card(gpu.uuid))
+    assert on_card is not None
+    assert [(each.low, each.allowed) for each in on_card.points(0, 2e9, at(1).boottime_s)] == [(gpu.used, gpu.total)]
+
+
+def test_in_a_blind_cycle_nothing_is_known() -> None:
+    """What the last reading before had is not passed on as what is used now."""
+    blind = climbing(30)
+    hour = hour_of(climbing(1), replace(blind, snapshot=replace(blind.snapshot, blind=True)))
+    ((_, series),) = hour.of_pod("a", "trainer")
+    assert [each.last for each in series.points(0, 2e9, at(45).boottime_s)] == [int(12.4 * Gi), None, None, None]
+
+
+def test_a_pod_that_is_gone_is_kept_up_to_its_end() -> None:
+    """Whoever asks what a pod did that was killed sees its last hour, and no amounts after its end."""
+    hour = hour_of(climbing(1), replace(quiet(40), assessments=()))
+    ((_, series),) = hour.of_pod("a", "trainer")
+    known_s = hour.known_s(series, at(40).boottime_s)
+    first, *later = [each.last for each in series.points(0, known_s, at(40).boottime_s)]
+    assert (first, {*later}) == (int(12.4 * Gi), {None})
+    hour.add(at(HOUR_S + 20).boottime_s, (), (), gap_s=GAP_S)
+    assert hour.of_pod("a", "trainer") == ()
+
+
+def test_of_many_that_are_gone_the_newest_are_kept() -> None:
+    """A crash loop that makes a pod every second does not fill the memory."""
+    hour, (account,) = Hour(), quiet().assessments
+    for number in range(1000):
+        other = replace(account, account=AccountKey(uid=f"u{number}"))
+        hour.add(at(number).boottime_s, (other,), (), gap_s=GAP_S)
+    kept = {key.uid for key, _ in hour.of_pod("a", "trainer")}
+    assert "u999" in kept
+    assert "u0" not in kept
+    assert len(kept) <= 200 + POINT_S
+
+
+def test_actions_are_marked_on_the_account_and_on_its_cards() -> None:
+    """A kill is shown rather than a warning of the same two minutes, and other cards have neither."""
+    hour, now_s = hour_of(climbing(1)), at(1).boottime_s
+    first, second = climbing(1).snapshot.gpus
+    hour.mark(ACCOUNT, {first.uuid}, Mark(now_s, Do.KILL))
+    hour.mark(ACCOUNT, {first.uuid}, Mark(now_s, Do.WARN))
+    for key, letters in (
+        (ACCOUNT, " " * (LEVELS - 1) + "k"),
+        (card(first.uuid), " " * (LEVELS - 1) + "k"),
+        (card(second.uuid), ""),
+    ):
+        series = hour.get(key)
+        assert series is not None
+        assert series.letters(now_s) == letters
+    series = hour.get(ACCOUNT)
+    assert series is not None
+    assert series.letters(now_s + HOUR_S + POINT_S) == ""
+
+
+def test_an_earlier_daemons_hour_comes_first() -> None:
+    """After a restart the hour goes on: what was before is in front, and unknown is only what nobody saw."""
+    earlier, later = hour_of(climbing(1)), hour_of(quiet(61))
+    gone = replace(climbing(1).assessments[0], account=AccountKey(uid="gone"))
+    earlier.add(at(2).boottime_s, (gone,), (), gap_s=GAP_S)
+    earlier.mark(ACCOUNT, (), Mark(at(1).boottime_s, Do.WARN))
+    later.begin_with(earlier)
+    report = quiet(62)
+    later.add(at(62).boottime_s, report.assessments, report.snapshot.gpus, gap_s=GAP_S)
+    series = later.get(ACCOUNT)
+    assert series is not None
+    found = [each.last for each in series.points(0, 2e9, at(62).boottime_s)]
+    assert found == [int(12.4 * Gi), None, None, None, 4 * Gi]
+    assert [mark.do for mark in series.marks] == [Do.WARN]
+    assert later.get(AccountKey(uid="gone")) is not None

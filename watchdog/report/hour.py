@@ -1,0 +1,259 @@
+"""The last hour: what each account and card used against what it may use, in points of 15 s.
+
+A point has the lowest, highest and last amount of its time. An amount holds until the next one, so only changes take
+memory, and a node that is quiet takes next to none.
+"""
+
+import math
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from watchdog.core.assessment import AccountKey, Assessment
+from watchdog.core.model import Gpu
+from watchdog.core.policy import Do
+
+POINT_S: Final = 15
+MOST_POINTS: Final = 240
+HOUR_S: Final = float(POINT_S * MOST_POINTS)
+# Characters of a sparkline: two minutes each.
+LEVELS: Final = 30
+# The level of what is above its limit; 0 is nothing, and those between are sevenths of the limit.
+ABOVE: Final = 8
+_POINTS_A_LEVEL: Final = MOST_POINTS // LEVELS
+# Of series whose accounts are gone the newest stay: a crash loop makes a new one every few seconds.
+_MOST_GONE: Final = 200
+# Of one series; only a loop has more actions in an hour.
+_MOST_MARKS: Final = 60
+_UNKNOWN: Final = -1
+# The columns of a row: the number of its point, the lowest, highest and last amount in it, and what was allowed last.
+_SLOT, _LOW, _HIGH, _LAST, _ALLOWED = range(5)
+_WIDTH: Final = 5
+_GAP: Final = (_UNKNOWN,) * (_WIDTH - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The amounts in the time of one point, in bytes; None: unknown in all of it."""
+
+    # Its beginning, as CLOCK_BOOTTIME.
+    at_s: float
+    low: int | None = None
+    high: int | None = None
+    last: int | None = None
+    # None: nothing is, or what is allowed is unknown.
+    allowed: int | None = None
+
+
+class Mark(NamedTuple):
+    """An action on an account, or on one that had memory on a card."""
+
+    # When it began, as CLOCK_BOOTTIME.
+    at_s: float
+    do: Do
+
+
+class Series:
+    """The hour of one account or card. One thread puts amounts in, any thread may read."""
+
+    __slots__ = ("_allowed", "_drawn", "_rows", "_used", "marks", "name", "seen_s")
+
+    def __init__(self, name: tuple[str, str]) -> None:
+        # The namespace and the name of its pod; empty for a card.
+        self.name = name
+        # The CLOCK_BOOTTIME of the last cycle that had it.
+        self.seen_s = math.inf
+        # Oldest first; replaced whole.
+        self.marks: tuple[Mark, ...] = ()
+        self._rows: array[int] = array("q")
+        self._used: int | None = None
+        self._allowed: int | None = None
+        # The last sparkline, and what it was drawn from.
+        self._drawn: tuple[object, str] = (None, "")
+
+    def see(self, at_s: float, used: int | None, allowed: int | None, gap_s: float) -> None:
+        """Take in a cycle; what no cycle had for more than `gap_s` was unknown in between."""
+        if at_s - self.seen_s > gap_s:
+            self.put(self.seen_s, None, None)
+        self.seen_s = at_s
+        self.put(at_s, used, allowed)
+
+    def put(self, at_s: float, used: int | None, allowed: int | None) -> None:
+        """Put in what is used from a moment on (CLOCK_BOOTTIME); None: it is unknown."""
+        if used == self._used and allowed == self._allowed:
+            return
+        slot = int(at_s // POINT_S)
+        if used is not None:
+            self._put_known(slot, used, _UNKNOWN if allowed is None else allowed)
+        elif self._used is not None:
+            # Something is known in this point, so the gap begins with the next one.
+            self._rows.extend((slot + 1, *_GAP))
+        self._used, self._allowed = used, allowed
+
+    def _put_known(self, slot: int, used: int, allowed: int) -> None:
+        rows = self._rows
+        if rows and rows[_SLOT - _WIDTH] > slot:  # it was unknown for less than a point
+            del rows[-_WIDTH:]
+        held = rows[_LAST - _WIDTH] if rows else _UNKNOWN
+        low = high = used if held == _UNKNOWN else held
+        if rows and rows[_SLOT - _WIDTH] == slot:
+            if held != _UNKNOWN:
+                low, high = rows[_LOW - _WIDTH], rows[_HIGH - _WIDTH]
+            del rows[-_WIDTH:]
+        rows.extend((slot, min(low, used), max(high, used), used, allowed))
+        while len(rows) > _WIDTH and rows[_WIDTH + _SLOT] <= slot - MOST_POINTS:
+            del rows[:_WIDTH]
+
+    def mark(self, mark: Mark) -> None:
+        """Mark an action."""
+        recent = [each for each in self.marks if each.at_s > mark.at_s - HOUR_S]
+        self.marks = (*recent, mark)[-_MOST_MARKS:]
+
+    def follow(self, earlier: "Series") -> None:
+        """Put what was known before in front; between the two nothing is known."""
+        earlier.put(earlier.seen_s, None, None)
+        rows = earlier._rows[:]
+        while rows and self._rows and rows[_SLOT - _WIDTH] >= self._rows[_SLOT]:
+            del rows[-_WIDTH:]
+        self._rows = rows + self._rows
+        self.marks = (*earlier.marks, *self.marks)[-_MOST_MARKS:]
+
+    def points(self, since_s: float, known_s: float, now_s: float) -> Iterator[Point]:
+        """The points since a moment, or since its first amount, up to now; those after `known_s` are unknown."""
+        rows = self._rows[:]  # in one step, so that the thread that puts amounts in can't interfere
+        if not rows:
+            return
+        known, row, following = int(known_s // POINT_S), 0, 0
+        for slot in range(max(int(since_s // POINT_S), rows[_SLOT]), int(now_s // POINT_S) + 1):
+            while following < len(rows) and rows[following + _SLOT] <= slot:
+                row, following = following, following + _WIDTH
+            begins, low, high, last, allowed = rows[row : row + _WIDTH]
+            at_s = float(slot * POINT_S)
+            if slot > known or last == _UNKNOWN:
+                yield Point(at_s)
+            else:
+                low, high = (low, high) if begins == slot else (last, last)
+                yield Point(at_s, low, high, last, None if allowed == _UNKNOWN else allowed)
+
+    def levels(self, known_s: float, now_s: float) -> str:
+        """Its sparkline: a character for each two minutes of the last hour, the oldest first.
+
+        A digit is the highest amount of that time, in sevenths of what was allowed, rounded up; 8 is above it, and a
+        space is unknown. Without a limit the highest amount of the hour takes its place.
+        """
+        slot = int(now_s // POINT_S)
+        state = len(self._rows), self._rows[-_WIDTH:].tobytes(), slot, int(known_s // POINT_S)
+        if self._drawn[0] != state:
+            self._drawn = state, self._draw(known_s, now_s)
+        return self._drawn[1]
+
+    def letters(self, now_s: float) -> str:
+        """Its actions below the sparkline: the first letter of each, rather of one that is no warning."""
+        marks: dict[int, Do] = {}
+        for at_s, do in self.marks:
+            place = place_of(at_s, now_s)
+            if place not in marks or do.enforces:
+                marks[place] = do
+        return "".join(marks[place].value[0] if place in marks else " " for place in range(LEVELS)).rstrip()
+
+    def _draw(self, known_s: float, now_s: float) -> str:
+        points = [*self.points(now_s - HOUR_S + POINT_S, known_s, now_s)]
+        most, levels = max((point.high or 0 for point in points), default=0), dict[int, int]()
+        for point in points:
+            if point.high is not None:
+                place, whole = place_of(point.at_s, now_s), most if point.allowed is None else point.allowed
+                levels[place] = max(levels.get(place, 0), _level(point.high, whole))
+        return "".join(str(levels.get(place, " ")) for place in range(LEVELS))
+
+
+def place_of(at_s: float, now_s: float) -> int:
+    """The place of a moment in a sparkline; negative if it was more than an hour ago."""
+    return LEVELS - 1 - (int(now_s // POINT_S) - int(at_s // POINT_S)) // _POINTS_A_LEVEL
+
+
+def _level(high: int, whole: int) -> int:
+    if high > whole:
+        return ABOVE
+    return -(-high * (ABOVE - 1) // whole) if high > 0 else 0
+
+
+def card(uuid: str) -> AccountKey:
+    """The key of a card's series."""
+    return AccountKey(uid="", gpu=uuid)
+
+
+class Hour:
+    """The series of all accounts and cards. The loop adds cycles, and any thread may read."""
+
+    def __init__(self) -> None:
+        self._series: dict[AccountKey, Series] = {}
+        # The CLOCK_BOOTTIME of the last cycle, and of the last sweep.
+        self._seen_s = self._swept_s = -math.inf
+        self._earlier: Hour | None = None
+
+    def add(
+        self, at_s: float, assessments: Iterable[Assessment], gpus: Iterable[Gpu], *, gap_s: float, blind: bool = False
+    ) -> None:
+        """Add a cycle at a CLOCK_BOOTTIME; in a `blind` one nothing is known.
+
+        What no cycle had for more than `gap_s` was unknown in between.
+        """
+        if (earlier := self._earlier) is not None:
+            self._earlier = None
+            self._follow(earlier)
+        known = self._series
+        for each in assessments:
+            series = known.get(each.account) or self._begin(each.account, (each.pod.namespace, each.pod.name))
+            series.see(at_s, None if blind else each.used, each.allowed, gap_s)
+        for gpu in gpus:
+            key = card(gpu.uuid)
+            series = known.get(key) or self._begin(key, ("", ""))
+            series.see(at_s, gpu.used if gpu.up and not blind else None, gpu.total, gap_s)
+        self._seen_s = at_s
+        if at_s - self._swept_s >= POINT_S:
+            self._sweep(at_s)
+
+    def _begin(self, key: AccountKey, name: tuple[str, str]) -> Series:
+        series = self._series[key] = Series(name)
+        return series
+
+    def mark(self, account: AccountKey, cards: Iterable[str], mark: Mark) -> None:
+        """Mark an action on an account that has memory on these cards."""
+        for key in (account, *map(card, cards)):
+            if (series := self._series.get(key)) is not None:
+                series.mark(mark)
+
+    def begin_with(self, earlier: "Hour") -> None:
+        """Put an earlier daemon's in front; from any thread, and in effect with the next cycle."""
+        self._earlier = earlier
+
+    def _follow(self, earlier: "Hour") -> None:
+        for key, before in earlier._series.items():
+            if (series := self._series.get(key)) is not None:
+                series.follow(before)
+            else:
+                self._series[key] = before
+
+    def _sweep(self, at_s: float) -> None:
+        """Forget what has been gone for an hour, and the oldest of too many that are gone."""
+        self._swept_s = at_s
+        gone = [(series.seen_s, key) for key, series in self._series.items() if series.seen_s < at_s]
+        gone.sort(key=lambda each: each[0])
+        excess = len(gone) - _MOST_GONE
+        for number, (seen_s, key) in enumerate(gone):
+            if number < excess or seen_s < at_s - HOUR_S:
+                del self._series[key]
+
+    def known_s(self, series: Series, until_s: float) -> float:
+        """Until when its amounts are known, if the cycles' are until `until_s`."""
+        return until_s if series.seen_s == self._seen_s else series.seen_s
+
+    def of_pod(self, namespace: str, name: str) -> tuple[tuple[AccountKey, Series], ...]:
+        """The series of a pod's accounts, and of those of its predecessors of the same name, the oldest first."""
+        found = [(key, series) for key, series in tuple(self._series.items()) if series.name == (namespace, name)]
+        return tuple(sorted(found, key=lambda each: (each[1].seen_s, each[0].sort_key)))
+
+    def get(self, key: AccountKey) -> Series | None:
+        """The series of an account, or of a card by its key; None: it has none."""
+        return self._series.get(key)
