@@ -21,6 +21,7 @@ from watchdog.core.model import PinnedLimit, ProcessKey
 from watchdog.core.policy import JournalLimits
 from watchdog.export.catalogue import FAMILIES, PREFIX
 from watchdog.journal.journal import Journal
+from watchdog.report.hour import Hour
 from watchdog.report.status import HealthStatus, encode
 from watchdog.report.status_build import status_of
 
@@ -101,7 +102,10 @@ def test_prometheus_reads_every_query(tmp_path: Path) -> None:
 
 TEXT: Final = (Path(__file__).parents[2] / "docs" / "status.md").read_text(encoding="utf-8")
 LIMIT: Final = PinnedLimit(key=ProcessKey(pid=101, start_ticks=1010), gpu="GPU-0", by_server=2**30)
-STATUS: Final = encode(status_of(replace(climbing(9), pinned=(LIMIT,))))
+REPORT: Final = replace(climbing(9), pinned=(LIMIT,))
+HOUR: Final = Hour()
+HOUR.add(0.0, REPORT.assessments, REPORT.snapshot.gpus, gap_s=1.0)
+STATUS: Final = encode(status_of(REPORT, hour=HOUR))
 
 
 def _tables() -> list[list[str]]:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from watchdog import __version__, clock
 from watchdog.core.errors import WatchdogError
@@ -15,6 +15,7 @@ from watchdog.core.model import Now, elapsed_s
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import longest_step_s, too_old_after_s
 from watchdog.core.quiet import Resting, Ticks
+from watchdog.export.history import HistoryQuery, history_document
 from watchdog.export.metrics import Metrics, render
 from watchdog.export.page import page
 from watchdog.export.page_headline import PageInput, PageQuery
@@ -107,11 +108,15 @@ class _CachedStatus:
 
     @cached_property
     def packed(self) -> bytes:
-        return gzip.compress(f"{json.dumps(encode(self.status))}\n".encode(), compresslevel=1, mtime=0)
+        return _packed(encode(self.status))
 
     @cached_property
     def packed_summary(self) -> bytes:
         return gzip.compress(encoded(summary_of(self.status)) + b"\n", compresslevel=1, mtime=0)
+
+
+def _packed(document: Mapping[str, Any]) -> bytes:
+    return gzip.compress(f"{json.dumps(document)}\n".encode(), compresslevel=1, mtime=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +149,7 @@ class _Kept:
         self.status: SecondCache[None, _CachedStatus | None] = SecondCache(now_s)
         self.pages: SecondCache[PageQuery, PackedPage] = SecondCache(now_s)
         self.filtered: SecondCache[PageQuery, PackedPage] = SecondCache(now_s, _MOST_FILTERS)
+        self.histories: SecondCache[HistoryQuery, bytes | None] = SecondCache(now_s, _MOST_FILTERS)
         self.expositions: SecondCache[bool, bytes] = SecondCache(now_s)
 
 
@@ -261,6 +267,20 @@ class Endpoints:
         """The JSON of `/api/summary`, made as that of the status is."""
         cached = self._current()
         return cached.packed_summary if cached is not None else None
+
+    def history(self, query: HistoryQuery) -> bytes | None:
+        """The JSON of `/api/history`, compressed with gzip; None before the first cycle.
+
+        NothingSeenError; TooManyError as for the page.
+        """
+        return self._kept.histories.get(query, self._state(), lambda: self._make_history(query))
+
+    def _make_history(self, query: HistoryQuery) -> bytes | None:
+        cached = self._current()
+        if cached is None:
+            return None
+        document = history_document(query, self.hour, cached.status, cached.at.boottime_s, self._now())
+        return _packed(document)
 
     def _current(self) -> _CachedStatus | None:
         state = self._state()  # read before the report: the value is never older than its state

@@ -19,6 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from watchdog.export.endpoints import Endpoints, ProbeResult, TooManyError
+from watchdog.export.history import HistoryQuery, NothingSeenError, QueryError
 from watchdog.export.page import POLICY
 from watchdog.export.page_headline import PageQuery
 
@@ -88,7 +89,7 @@ def _page(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
     try:
         page = endpoints.page(query)
     except TooManyError as error:
-        return _text(HTTPStatus.SERVICE_UNAVAILABLE, str(error), ("Retry-After", "1"), ("Refresh", "2"))
+        return _busy(error, ("Refresh", "2"))
     headers = [("Content-Security-Policy", POLICY), ("Referrer-Policy", "no-referrer")]
     if not query.is_still:
         headers.append(("Refresh", str(page.refresh_s)))
@@ -103,13 +104,28 @@ def _summary(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
     return _json(endpoints, request, endpoints.summary())
 
 
+def _history(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
+    try:
+        return _json(endpoints, request, endpoints.history(HistoryQuery.of(request.query)))
+    except QueryError as error:
+        return _text(HTTPStatus.BAD_REQUEST, str(error))
+    except NothingSeenError as error:
+        return _text(HTTPStatus.NOT_FOUND, str(error))
+    except TooManyError as error:
+        return _busy(error)
+
+
+def _busy(error: TooManyError, *headers: tuple[str, str]) -> HttpResponse:
+    return _text(HTTPStatus.SERVICE_UNAVAILABLE, str(error), ("Retry-After", "1"), *headers)
+
+
 def _json(endpoints: Endpoints, request: HttpRequest, packed: bytes | None) -> HttpResponse:
     if packed is None:
         return _text(HTTPStatus.SERVICE_UNAVAILABLE, endpoints.no_cycle)
     return _packed(request, packed, "application/json")
 
 
-_NOT_FOUND: Final = "not found; there are /, /metrics, /healthz, /readyz, /api/status and /api/summary"
+_NOT_FOUND: Final = "not found; there are /, /metrics, /healthz, /readyz, /api/status, /api/summary and /api/history"
 _ROUTES: Final[dict[str, Callable[[Endpoints, HttpRequest], HttpResponse]]] = {
     "/": _page,
     "/metrics": _metrics,
@@ -117,6 +133,7 @@ _ROUTES: Final[dict[str, Callable[[Endpoints, HttpRequest], HttpResponse]]] = {
     "/readyz": lambda endpoints, _: _probe(endpoints.readiness()),
     "/api/status": _status,
     "/api/summary": _summary,
+    "/api/history": _history,
 }
 
 

@@ -245,9 +245,18 @@ class Hour:
             if number < excess or seen_s < at_s - HOUR_S:
                 del self._series[key]
 
-    def known_s(self, series: Series, until_s: float) -> float:
-        """Until when its amounts are known, if the cycles' are until `until_s`."""
-        return until_s if series.seen_s == self._seen_s else series.seen_s
+    def has(self, series: Series) -> bool:
+        """Whether the last cycle had it."""
+        return series.seen_s == self._seen_s
+
+    def points(self, series: Series, since_s: float, known_s: float, now_s: float) -> Iterator[Point]:
+        """The points of one of its series since a moment; the last cycle's amounts hold until `known_s`.
+
+        Of an account that is gone, up to its end, which is no gap.
+        """
+        if self.has(series):
+            return series.points(since_s, known_s, now_s)
+        return series.points(since_s, series.seen_s, series.seen_s)
 
     def of_pod(self, namespace: str, name: str) -> tuple[tuple[AccountKey, Series], ...]:
         """The series of a pod's accounts, and of those of its predecessors of the same name, the oldest first."""

@@ -1,0 +1,147 @@
+"""`/api/history`: the route, asked for the hour of pods and GPUs."""
+
+import json
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, Final
+
+import pytest
+
+from tests.report.build import Clock, climbing, killed, quiet
+from tests.worlds import Gi, at
+from watchdog.core.policy import Do
+from watchdog.export.endpoints import Endpoints
+from watchdog.export.web import HttpRequest, HttpResponse, route
+from watchdog.report.status import Moment, RecentStatus
+from watchdog.report.text import rfc3339
+
+POD: Final = "/api/history?pod=a/trainer"
+
+
+def get(endpoints: Endpoints, target: str = POD) -> HttpResponse:
+    """A response."""
+    return route(endpoints, HttpRequest(target=target))
+
+
+def document(endpoints: Endpoints, target: str = POD) -> dict[str, Any]:
+    """The document of a response that must be 200."""
+    response = get(endpoints, target)
+    assert response.status is HTTPStatus.OK, response.body
+    found: dict[str, Any] = json.loads(response.body)
+    return found
+
+
+def test_before_the_first_cycle_there_is_none(endpoints: Endpoints) -> None:
+    """503 and the reason, as for the status."""
+    response = get(endpoints)
+    assert response.status is HTTPStatus.SERVICE_UNAVAILABLE
+    assert b"no cycle has completed yet" in response.body
+
+
+def test_the_hour_of_a_pod(endpoints: Endpoints, clock: Clock) -> None:
+    """Each account with its points: lowest, highest and last use, and what was allowed; bytes, RFC 3339."""
+    endpoints.publish(quiet(0))
+    endpoints.publish(climbing(1))
+    clock.second = 1
+    found = document(endpoints)
+    allowed = climbing(1).assessments[0].allowed
+    (series,) = found.pop("series")
+    (point,) = series.pop("points")
+    assert found == {"pod": "a/trainer", "minutes": 60, "series_in_all": 1, "actions": []}
+    assert series == {"uid": "u1", "container": None, "gpu": None}
+    assert point.pop("at") == rfc3339(at(0).wall_s - at(0).boottime_s % 15)
+    assert point == {"min": 4 * Gi, "max": int(12.4 * Gi), "last": int(12.4 * Gi), "allowed": allowed}
+
+
+def test_a_gap_is_a_point_without_values(endpoints: Endpoints, clock: Clock) -> None:
+    """Where the driver was silent or no cycle came, nothing is drawn."""
+    endpoints.publish(quiet(0))
+    endpoints.publish(quiet(60))
+    clock.second = 100
+    points = document(endpoints)["series"][0]["points"]
+    known = [point["last"] for point in points]
+    assert known == [4 * Gi, *[None] * 3, 4 * Gi, *[None] * 3]
+    assert {point["min"] for point in points if point["last"] is None} == {None}
+    assert {point["allowed"] for point in points if point["last"] is None} == {None}
+
+
+def test_while_cycles_repeat_it_goes_on(endpoints: Endpoints, clock: Clock) -> None:
+    """A quiet node has no gaps."""
+    for second in range(61):
+        endpoints.publish(quiet(second))
+    clock.second = 60
+    assert {point["last"] for point in document(endpoints)["series"][0]["points"]} == {4 * Gi}
+
+
+def test_the_hour_of_a_gpu(endpoints: Endpoints, clock: Clock) -> None:
+    """By index or UUID, against its size, with what was done to the pods on it."""
+    report = climbing(31)
+    endpoints.publish(replace(report, began=(killed(),)))
+    clock.second = 31
+    uuid, size = report.snapshot.gpus[0].uuid, report.snapshot.gpus[0].total
+    for name in ("0", uuid):
+        found = document(endpoints, f"/api/history?gpu={name}")
+        assert found["gpu"] == uuid
+        (series,) = found["series"]
+        assert (series["uid"], series["container"], series["gpu"]) == (None, None, uuid)
+        assert [point["allowed"] for point in series["points"]] == [size]
+        assert [mark["do"] for mark in found["actions"]] == ["kill"]
+
+
+def test_the_actions_of_the_pod_are_listed(endpoints: Endpoints, clock: Clock) -> None:
+    """Those of that pod and time, oldest first, as in the status."""
+    endpoints.publish(quiet(0))
+    mine = [
+        RecentStatus(at=Moment(at(second).wall_s), do=Do.WARN, namespace="a", pod="trainer")
+        for second in (3000, 2000, -2000)
+    ]
+    other = RecentStatus(at=Moment(at(2500).wall_s), do=Do.KILL, namespace="a", pod="other")
+    endpoints.set_journal("", (mine[0], other, *mine[1:]))
+    clock.second = 3100
+    times = [action["at"] for action in document(endpoints)["actions"]]
+    assert times == [rfc3339(at(2000).wall_s), rfc3339(at(3000).wall_s)]
+    assert len(document(endpoints, f"{POD}&minutes=5")["actions"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("", "must name a pod or a GPU"),
+        ("pod=trainer", "write ?pod=NAMESPACE/NAME"),
+        ("pod=/trainer", "write ?pod=NAMESPACE/NAME"),
+        ("pod=a/", "write ?pod=NAMESPACE/NAME"),
+        ("pod=a/trainer&gpu=0", "must name a pod or a GPU"),
+        ("pod=a/trainer&minutes=0", "a whole number from 1 to 60"),
+        ("pod=a/trainer&minutes=61", "a whole number from 1 to 60"),
+        ("pod=a/trainer&minutes=-5", "a whole number from 1 to 60"),
+        ("pod=a/trainer&minutes=1e1", "a whole number from 1 to 60"),
+        ("pod=a/trainer&minutes=%D9%A3", "a whole number from 1 to 60"),
+        (f"pod=a/trainer&minutes={'9' * 5000}", "a whole number from 1 to 60"),
+        ("&".join(["pod=a/b"] * 50), "must name a pod or a GPU"),
+    ],
+)
+def test_a_query_that_says_nothing(endpoints: Endpoints, query: str, words: str) -> None:
+    """400, with what to write instead, in a few words however long the query is."""
+    endpoints.publish(quiet(0))
+    response = get(endpoints, f"/api/history?{query}")
+    assert response.status is HTTPStatus.BAD_REQUEST
+    assert words in response.body.decode()
+    assert len(response.body) < 300
+
+
+def test_what_was_not_seen(endpoints: Endpoints) -> None:
+    """404, and which command goes further back; a name stays text."""
+    endpoints.publish(quiet(0))
+    for target in ("/api/history?pod=a/unknown", "/api/history?gpu=7", "/api/history?pod=a/%1b[2J"):
+        response = get(endpoints, target)
+        assert response.status is HTTPStatus.NOT_FOUND
+        assert b"`gpu-watchdog history`" in response.body
+        assert b"\x1b" not in response.body
+
+
+def test_many_different_questions_within_a_second(endpoints: Endpoints) -> None:
+    """Anybody can ask for other pods: some are answered, the others are asked to come again."""
+    endpoints.publish(quiet(0))
+    statuses = [get(endpoints, f"{POD}&minutes={minutes}").status for minutes in range(1, 31)]
+    assert statuses.count(HTTPStatus.OK) == 4
+    assert set(statuses) == {HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE}
