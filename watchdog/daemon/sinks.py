@@ -1,5 +1,6 @@
 """The sinks of finished cycles: endpoints, log, recording, journal and Events; and what they show beside the cycles."""
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,13 +19,17 @@ from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.log import Log
 from watchdog.export.metrics import Metrics
+from watchdog.journal.errors import JournalError
 from watchdog.journal.keeper import JournalKeeper
+from watchdog.journal.playback import NothingRecordedError
 from watchdog.journal.recorder import Recorder
 from watchdog.journal.writer import JournalWriter
 from watchdog.node.drivers.thread import FIRST_PAUSE_S, LONGEST_PAUSE_S, PulseCost, PulseState
 from watchdog.options import Options
+from watchdog.past.hour import recorded_hour
 from watchdog.report.changes import Change, ChangeKind, Changes
 from watchdog.report.events import pod_events
+from watchdog.report.recent import LastAction
 from watchdog.report.sentences.node import maintenance_line
 from watchdog.report.status_build import changes_status
 from watchdog.report.text import span
@@ -198,7 +203,7 @@ class Sinks:
             policy.journal,
             self._remedies,
             log_error=self.daemon_log.error,
-            recall=self._metrics.recall,
+            recall=self._recall,
             ring=self.bell.ring,
         )
         self.keeper.brakes = policy.brakes
@@ -212,10 +217,28 @@ class Sinks:
         if event_writer is not None:
             self._sinks.append(EventSink(event_writer, self.daemon_log, lambda: self.has_lock))
         self._sinks += further
+        self._policy = policy
+        # What reads the hour before the start from the journal; None: it has not begun.
+        self._reading: threading.Thread | None = None
         self._silence: tuple[str, ...] = ()
         self._unready: tuple[str, ...] = ()
         self._unsettled = ""
         self._is_pulse_expensive = False
+
+    def _recall(self, recent: tuple[LastAction, ...], wall_s: float) -> None:
+        """Take over what a journal that has been opened knows of the time before."""
+        self._metrics.recall(recent, wall_s)
+        if self._reading is None:
+            self._reading = threading.Thread(target=self._read_hour, args=(clock.now(),), name="hour", daemon=True)
+            self._reading.start()
+
+    def _read_hour(self, now: Now) -> None:
+        try:
+            self._endpoints.hour.begin_with(recorded_hour(self._options.journal, self._policy, now))
+        except NothingRecordedError:
+            return
+        except JournalError as error:
+            self.daemon_log.warn(f"the hour before this start can't be shown: {error}")
 
     @property
     def has_lock(self) -> bool:
@@ -292,6 +315,7 @@ class Sinks:
 
     def policy_loaded(self, policy: Policy, now: Now) -> None:
         """Apply a new policy; the next report brings it to the log and the journal."""
+        self._policy = policy
         self.keeper.limits, self.keeper.brakes = policy.journal, policy.brakes
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
         self._endpoints.policy_error = ""

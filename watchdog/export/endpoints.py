@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from watchdog import __version__, clock
 from watchdog.core.errors import WatchdogError
 from watchdog.core.model import Now, elapsed_s
-from watchdog.core.plan import CycleReport
+from watchdog.core.plan import CycleReport, Result
 from watchdog.core.policy import longest_step_s, too_old_after_s
 from watchdog.core.quiet import Resting, Ticks
 from watchdog.export.history import HistoryQuery, history_document
@@ -213,10 +213,11 @@ class Endpoints:
         at_s, snapshot = report.at.boottime_s, report.snapshot
         gap_s = math.inf if is_repeated else longest_step_s(report.policy.interval_s)
         self.hour.add(at_s, report.assessments, snapshot.gpus, gap_s=gap_s, blind=snapshot.blind)
-        warned = (entry for entry in report.plan.taken if not entry.do.enforces)
-        for entry in (*(outcome.entry for outcome in report.began), *warned):
-            cards = {use.gpu for use in entry.assessment.uses}
-            self.hour.mark(entry.account, cards, Mark(at_s, entry.do))
+        # A kill has its effect as it begins, all others once they are done.
+        begun = [each.entry for each in report.began if each.entry.do.ends_processes]
+        done = [each.entry for each in report.outcomes if each.result is Result.DONE]
+        for entry in (*begun, *(each for each in done if not each.do.ends_processes)):
+            self.hour.mark(entry.account, {use.gpu for use in entry.assessment.uses}, Mark(at_s, entry.do))
 
     def set_journal(self, problem: str, recent: tuple[RecentStatus, ...] | None) -> None:
         """Set the journal's problem (empty: it works), and its recent actions; None: it is not open.

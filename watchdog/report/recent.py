@@ -96,12 +96,12 @@ MOST_ACTIONS: Final = 20
 KEPT_S: Final = 86400.0
 _MOST_SIGNALS: Final = 10
 INTENDED: Final = "intended"
-_SIGNALLED: Final = "signalled"
+SIGNALLED: Final = "signalled"
 _KNOWN: Final = frozenset(Do)
 _RELEASED: Final = ChangeKind.RELEASED.value
 # Of an action without a number there is one row: of a warning, of observe mode, of an action that could not begin.
 _ALONE: Final = (ChangeKind.WARNED, ChangeKind.WOULD_ACT, *ENDED)
-EVENTS: Final = (INTENDED, _SIGNALLED, _RELEASED, *_ALONE, *BLOCKED)
+EVENTS: Final = (INTENDED, SIGNALLED, _RELEASED, *_ALONE, *BLOCKED)
 
 
 def is_action(recent: RecentStatus) -> bool:
@@ -160,7 +160,7 @@ def _begun(row: Mapping[str, Any]) -> RecentStatus:
 
 def _continued(action: RecentStatus, row: Mapping[str, Any]) -> RecentStatus:
     event, at = row["event"], Moment(row["wall_s"])
-    if event == _SIGNALLED:
+    if event == SIGNALLED:
         return replace(action, signals=_kept_signals((*action.signals, _signal(row))))
     if event in ENDED or event in BLOCKED:
         outcome, result = row["sentence"], row.get("result")

@@ -1,0 +1,57 @@
+"""The last hour before a daemon started, from what an earlier one recorded."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from watchdog.core.assessment import AccountKey, Assessment
+from watchdog.core.brakes import in_this_boot_s
+from watchdog.core.model import Now
+from watchdog.core.plan import Result
+from watchdog.core.policy import Do, Policy
+from watchdog.journal.playback import RecordKind, recorded_cycles
+from watchdog.journal.read import HistoryRow, history
+from watchdog.past.replay import NodeAssessor
+from watchdog.report.changes import ChangeKind
+from watchdog.report.hour import HOUR_S, Hour, Mark
+from watchdog.report.recent import SIGNALLED
+
+# What shows that an action had its effect, with its result if it has one then.
+_EFFECTS: Final = frozenset(
+    {(ChangeKind.WARNED, Result.DONE), (SIGNALLED, None), (ChangeKind.EVICT_ENDED, Result.DONE)}
+)
+
+
+def recorded_hour(path: Path, policy: Policy, now: Now) -> Hour:
+    """The hour up to now from a journal; JournalError.
+
+    Amounts are accurate to 64Mi. What was allowed is not recorded, so it is what the policy allows.
+    """
+    hour, assessor, since_s = Hour(), NodeAssessor(policy), now.wall_s - HOUR_S
+    effects = _effects(path, since_s)
+    effect = next(effects, None)
+    assessments: tuple[Assessment, ...] | None = None
+    for cycle in recorded_cycles(path, since_s):
+        assessor.forget(cycle.changed)
+        if cycle.at.wall_s < since_s:
+            continue
+        node, is_new = cycle.node, cycle.kind is RecordKind.FIRST
+        if cycle.kind is not RecordKind.SAME or assessments is None:
+            assessments = assessor.assess(node, cycle.at)
+        at_s = in_this_boot_s(cycle.at, now)
+        hour.add(at_s, assessments, node.gpus, gap_s=0.0 if is_new else HOUR_S, blind=node.hidden.blind)
+        while effect is not None and effect.wall_s <= cycle.at.wall_s:
+            account = AccountKey(uid=effect.uid or "", container=effect.account, gpu=effect.gpu)
+            cards = {use.gpu for use in node.uses_of(account.uid)}
+            hour.mark(account, cards, Mark(at_s, Do(effect.do or "")))
+            effect = next(effects, None)
+    return hour
+
+
+def _effects(path: Path, since_s: float) -> Iterator[HistoryRow]:
+    """The first effect of each action that had one."""
+    seen = set[int]()
+    for row in history(path, None, since_s, [*Do]):  # a later version may have written others
+        if (row.event, row.result) in _EFFECTS and row.action_id not in seen:
+            seen |= {row.action_id} if row.action_id is not None else set()
+            yield row
