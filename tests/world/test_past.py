@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.rig import Node, gpu_watchdog
+from tests.rig import Daemon, Node, gpu_watchdog
 from tests.stub import GIB
 from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
@@ -37,6 +37,30 @@ def test_a_real_kill_is_replayed_and_recommended_by(any_world: Node) -> None:
     reported = {each["workload"]["name"]: each for each in _json(any_world, "recommend", "--policy", str(policy))}
     assert (reported["hog"]["stand"], reported["hog"]["peak_bytes"]) == ("too_little", 9 * GIB)
     assert (reported["calm"]["stand"], reported["calm"]["p99_bytes"]) == ("too_much", GIB)
+
+
+def test_the_hour_goes_on_after_a_restart(any_world: Node) -> None:
+    """A pod that was killed before the daemon started again is still shown, with what it used and its kill."""
+    over = any_world.single("hog", used=0)
+    policy = write_policy(any_world.root, KILL_AT_ONCE)
+    with run(any_world, policy) as running:
+        running.wait_passes(2)
+        any_world.use(over, 9 * GIB)
+        running.wait(ended)
+        running.wait_passes(2)
+    with run(any_world, policy) as running:
+        running.wait(lambda again: 9 * GIB in _highest(again))
+        on_card = json.loads(running.get("/api/history?gpu=0")[1])
+        assert [action["do"] for action in on_card["actions"]] == ["kill"]
+        (account,) = running.status()["accounts"]
+        assert account["hour"]["marks"].endswith("k")
+        assert "8" in account["hour"]["levels"]
+
+
+def _highest(running: Daemon) -> set[int]:
+    """The highest use of each point of the pod's hour."""
+    status, body = running.get("/api/history?pod=ns/hog")
+    return {point["max"] for each in json.loads(body)["series"] for point in each["points"]} if status == 200 else set()
 
 
 def _json(world: Node, *arguments: str) -> Any:

@@ -28,24 +28,31 @@ def recorded_hour(path: Path, policy: Policy, now: Now) -> Hour:
     Amounts are accurate to 64Mi. What was allowed is not recorded, so it is what the policy allows.
     """
     hour, assessor, since_s = Hour(), NodeAssessor(policy), now.wall_s - HOUR_S
-    effects = _effects(path, since_s)
-    effect = next(effects, None)
-    assessments: tuple[Assessment, ...] | None = None
+    effects, assessments = _effects(path, since_s), tuple[Assessment, ...]()
+    effect, is_begun = next(effects, None), False
     for cycle in recorded_cycles(path, since_s):
+        # What has an effect belongs to the cycle before it: in the next one its processes may be gone.
+        while effect is not None and effect.wall_s < cycle.at.wall_s:
+            _mark(hour, effect, assessments, now)
+            effect = next(effects, None)
         assessor.forget(cycle.changed)
         if cycle.at.wall_s < since_s:
             continue
-        node, is_new = cycle.node, cycle.kind is RecordKind.FIRST
-        if cycle.kind is not RecordKind.SAME or assessments is None:
-            assessments = assessor.assess(node, cycle.at)
-        at_s = in_this_boot_s(cycle.at, now)
-        hour.add(at_s, assessments, node.gpus, gap_s=0.0 if is_new else HOUR_S, blind=node.hidden.blind)
-        while effect is not None and effect.wall_s <= cycle.at.wall_s:
-            account = AccountKey(uid=effect.uid or "", container=effect.account, gpu=effect.gpu)
-            cards = {use.gpu for use in node.uses_of(account.uid)}
-            hour.mark(account, cards, Mark(at_s, Do(effect.do or "")))
-            effect = next(effects, None)
+        if cycle.kind is not RecordKind.SAME or not is_begun:
+            assessments, is_begun = assessor.assess(cycle.node, cycle.at), True
+        at_s, gap_s = in_this_boot_s(cycle.at, now), 0.0 if cycle.kind is RecordKind.FIRST else HOUR_S
+        hour.add(at_s, assessments, cycle.node.gpus, gap_s=gap_s, blind=cycle.node.hidden.blind)
+    for rest in (effect, *effects):
+        if rest is not None:
+            _mark(hour, rest, assessments, now)
     return hour
+
+
+def _mark(hour: Hour, effect: HistoryRow, assessments: tuple[Assessment, ...], now: Now) -> None:
+    account = AccountKey(uid=effect.uid or "", container=effect.account, gpu=effect.gpu)
+    cards = {use.gpu for each in assessments if each.account == account for use in each.uses}
+    at = Now(boottime_s=effect.boottime_s, wall_s=effect.wall_s, boot_id=effect.boot_id)
+    hour.mark(account, cards, Mark(in_this_boot_s(at, now), Do(effect.do or "")))
 
 
 def _effects(path: Path, since_s: float) -> Iterator[HistoryRow]:
