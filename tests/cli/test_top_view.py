@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from tests.cli.build import account, drawn, frame, full, node, row, status, step, text
 from tests.report.build import Story, climbing, quiet, trainer_node
 from tests.worlds import Gi, gpu, process, snapshot, use
-from watchdog.cli.rows import BLOCKS, Choice
+from watchdog.cli.rows import BLOCKS, Choice, spark
 from watchdog.cli.top_keys import Selection
-from watchdog.cli.top_view import draw
-from watchdog.report.status import AccountStatus, GapStatus, ProcessStatus, Status
+from watchdog.cli.top_view import BAD, PLAIN, WARN, draw, spark_text
+from watchdog.report.status import AccountStatus, GapStatus, HourStatus, ProcessStatus, Status
 
 SIZES = [(80, 24), (200, 60), (120, 36), (60, 20), (40, 12), (20, 6), (10, 3), (1, 1), (300, 100)]
 
@@ -304,3 +304,45 @@ def test_numbers_are_never_cut() -> None:
         assert whole.startswith(line.removesuffix("~"))
         assert width < 30 or not line.endswith("~")
         assert line.endswith("~") or whole[len(line) : len(line) + 1] in ("", " ", ",")
+
+
+def _with_hours(levels: str, marks: str = "") -> Status:
+    """One pod and one card with this hour."""
+    hour = HourStatus(levels=levels, marks=marks)
+    made = status(climbing(6))
+    gpus = tuple(replace(gpu, hour=hour) for gpu in made.gpus)
+    return replace(made, gpus=gpus, accounts=tuple(replace(each, hour=hour) for each in made.accounts))
+
+
+def test_the_last_hour_is_a_column_of_both_tables() -> None:
+    """Where there is room, cards and pods have their hour; of an older daemon there is no empty column."""
+    with_hour = drawn(frame(_with_hours(f"{' ' * 20}0123456788", f"{' ' * 27}w"), 160, 30))
+    assert [line.split().count("HOUR") for line in with_hour if " POD " in line or "MEMORY" in line] == [1, 1]
+    assert sum("..........▁▃▅w█" in line for line in with_hour) == 3
+    assert not any("HOUR" in line for line in drawn(frame(status(climbing(6)), 160, 30)))
+    assert not any("HOUR" in line for line in drawn(frame(_with_hours("0" * 30), 60, 30)))
+
+
+@pytest.mark.parametrize(
+    ("levels", "marks", "shown"),
+    [
+        ("08", "", "▁█"),
+        ("0077", "", "▁▁▇▇"),
+        ("  ", "", ".."),
+        ("0" * 28 + "08", "", "▁" * 14 + "█"),
+        ("0" * 30, f"{' ' * 28}wk", "▁" * 14 + "k"),
+        ("0" * 30, f"{' ' * 28}kw", "▁" * 14 + "k"),
+        ("0" * 30, "w", "w" + "▁" * 14),
+        (" " * 28 + " 3", "", "." * 14 + "▃"),
+    ],
+)
+def test_a_sparkline(levels: str, marks: str, shown: str) -> None:
+    """The highest of each four minutes; an action takes its place, rather a kill than a warning."""
+    assert spark(HourStatus(levels=levels, marks=marks), BLOCKS) == shown
+
+
+def test_what_is_above_its_limit_and_what_was_done_stand_out() -> None:
+    """Colours tell them apart at a glance, and without colour they are the tallest block and letters."""
+    line = spark_text(HourStatus(levels="78" + "0" * 4, marks="   wk"), BLOCKS)
+    found = [(line.plain[span.start : span.end], span.style) for span in line.spans if span.style != PLAIN]
+    assert found == [("█", BAD), ("w", WARN), ("k", BAD)]

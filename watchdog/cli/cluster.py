@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from watchdog import clock
 from watchdog.cli.cluster_live import ClusterLive
 from watchdog.cli.cluster_rows import NodeAnswer, cluster_text, misnamed
 from watchdog.cli.fleet import Fleet
-from watchdog.cli.rows import Choice
+from watchdog.cli.rows import Choice, prepare
 from watchdog.cli.tables import output_width
 from watchdog.cli.top import show
 from watchdog.core.errors import Problem
@@ -230,7 +231,8 @@ def print_cluster(which: ClusterChoice, choice: Choice, *, as_json: bool) -> Non
                 click.echo(f"Warning: {inert(str(source.problem), 600)}", err=True)
             return
         source.refresh()
-        text = cluster_text(source.answers, choice, clock.now(), problem=source.problem, width=output_width())
+        signs, width = prepare(sys.stdout), output_width()
+        text = cluster_text(source.answers, choice, clock.now(), problem=source.problem, width=width, signs=signs)
         click.echo(text, nl=False)
 
 

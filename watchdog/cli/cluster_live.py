@@ -10,7 +10,7 @@ from watchdog import clock
 from watchdog.cli.cluster_rows import SORTS, NodeAnswer, NodeRow, PodRow, node_rows, pod_rows
 from watchdog.cli.cluster_view import ClusterFrame, draw_cluster, draw_lines
 from watchdog.cli.explain import Explanation, by_daemon
-from watchdog.cli.rows import Choice
+from watchdog.cli.rows import Choice, prepare
 from watchdog.cli.tables import wrapped
 from watchdog.cli.terminal import Terminal, size_of
 from watchdog.cli.top import Asked, Live, Poller, View
@@ -210,6 +210,7 @@ class ClusterLive:
             now=self._now,
             width=width,
             height=height,
+            signs=prepare(sys.stdout),
             problem=self._problem,
         )
         return replace(frame, selection=self._selection.at(frame.rows))

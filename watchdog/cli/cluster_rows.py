@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Generic, Literal, TypeVar
 
-from watchdog.cli.rows import VERDICTS, Choice
-from watchdog.cli.tables import UNCUT, Cell, Column, Row, printed, table, wrapped
+from watchdog.cli.rows import ASCII, HOUR, VERDICTS, Choice, Signs, spark
+from watchdog.cli.tables import UNCUT, Cell, Column, Row, printed, table, without, wrapped
 from watchdog.core.errors import Problem
 from watchdog.core.model import Now
 from watchdog.kube.daemons import DaemonPod
@@ -242,6 +242,7 @@ PODS: Final = (
     Column(title="USED", right=True),
     Column(title="ALLOWED", right=True, rank=2),
     Column(title="VERDICT"),
+    Column(title=HOUR, rank=6),
     Column(title="NEXT", least=12, rank=4),
 )
 
@@ -249,11 +250,15 @@ PODS: Final = (
 def laid_out(
     columns: Sequence[Column], rows: Iterable[Row], answers: Iterable[NodeAnswer[Summary]]
 ) -> tuple[Sequence[Column], list[Row]]:
-    """Columns and rows for a table; without the cluster if there is only one."""
-    place = next(number for number, column in enumerate(columns) if column.title == _CLUSTER)
-    if any(each.cluster for each in answers):
-        return columns, list(rows)
-    return [*columns[:place], *columns[place + 1 :]], [[*row[:place], *row[place + 1 :]] for row in rows]
+    """Columns and rows for a table; without the cluster if there is only one, and without hours if there are none."""
+    absent = {_CLUSTER, HOUR}
+    for each in answers:
+        absent -= {_CLUSTER} if each.cluster else set()
+        accounts = each.answer.accounts if each.answer is not None else ()
+        absent -= {HOUR} if any(spark(account.hour, ASCII) for account in accounts[:1]) else set()
+        if not absent:
+            break
+    return without(columns, rows, absent)
 
 
 def node_cells(row: NodeRow) -> tuple[str, ...]:
@@ -273,7 +278,7 @@ def node_cells(row: NodeRow) -> tuple[str, ...]:
     )
 
 
-def pod_cells(row: PodRow) -> tuple[str, ...]:
+def pod_cells(row: PodRow, signs: Signs) -> tuple[str, ...]:
     """The cells of PODS."""
     account = row.account
     return (
@@ -284,6 +289,7 @@ def pod_cells(row: PodRow) -> tuple[str, ...]:
         byte_cell(account.used if account.used is not None else account.used_at_least),
         "-" if account.allowed is None else byte_cell(account.allowed),
         inert(account.verdict, 40),
+        spark(account.hour, signs),
         row.next,
     )
 
@@ -380,6 +386,7 @@ def cluster_text(
     *,
     problem: Problem | None = None,
     width: int = UNCUT,
+    signs: Signs = ASCII,
 ) -> str:
     """All nodes as tables: the nodes, the pods (only the urgent ones, unless others were asked for), and remarks."""
     nodes, pods = node_rows(answers, now), pod_rows(answers, choice)
@@ -388,7 +395,7 @@ def cluster_text(
     urgent = sum(row.is_urgent for row in pods)
     lines: list[Cell] = [*wrapped(ways_text(answers), width)]
     lines += ["", *table(*laid_out(NODES, map(node_cells, nodes), answers), width)]
-    pod_lines = table(*laid_out(PODS, map(pod_cells, shown), answers), width)
+    pod_lines = table(*laid_out(PODS, (pod_cells(row, signs) for row in shown), answers), width)
     lines += ["", *(pod_lines if shown else wrapped(_no_pods(choice, totals_of(answers)), width))]
     lines += [f"and {urgent - len(shown)} more"] if urgent > len(shown) and not is_asked_for else []
     remarks = [line for line, _ in remarks_on(nodes)]

@@ -21,9 +21,10 @@ from watchdog.cli.cluster_rows import (
     ways_short,
     why_not_by_proxy,
 )
+from watchdog.cli.rows import Signs
 from watchdog.cli.tables import Cell, Column, Row, cut, table, text, wrapped
 from watchdog.cli.top_keys import Selection
-from watchdog.cli.top_view import BAD, DIM, MARKED, PLAIN, STYLES, TITLE, WARN, help_lines
+from watchdog.cli.top_view import BAD, DIM, MARKED, PLAIN, STYLES, TITLE, WARN, help_lines, spark_text
 from watchdog.core.model import Now
 from watchdog.report.summary import Summary
 from watchdog.report.text import byte_cell, clock_time, count
@@ -68,6 +69,7 @@ class ClusterFrame:
     now: Now
     width: int
     height: int
+    signs: Signs
     # Why nodes are not known, or nothing is.
     problem: str = ""
 
@@ -216,13 +218,13 @@ def _pod_lines(frame: ClusterFrame, room: int) -> list[Text]:
         return [title, text("None; Esc shows all." if choice.text or choice.over else "None.", DIM)][: max(room, 1)]
 
     def cells(number: int) -> Row:
-        return _pod(frame.pods[number], is_selected=number == place)
+        return _pod(frame.pods[number], frame, is_selected=number == place)
 
     return [title, *_laid_out((_MARK, *PODS), cells, len(frame.pods), shown, frame, fills=True)][: max(room, 1)]
 
 
-def _pod(row: PodRow, *, is_selected: bool) -> tuple[Cell, ...]:
-    pod, cluster, node, *amounts, verdict, following = pod_cells(row)
+def _pod(row: PodRow, frame: ClusterFrame, *, is_selected: bool) -> tuple[Cell, ...]:
+    pod, cluster, node, *amounts, verdict, _, following = pod_cells(row, frame.signs)
     style = STYLES.get(row.account.verdict, PLAIN)
     name = TITLE if row.account.verdict == "over" else PLAIN
     next_style = BAD if row.account.acting else DIM if row.account.do is None else WARN
@@ -233,6 +235,7 @@ def _pod(row: PodRow, *, is_selected: bool) -> tuple[Cell, ...]:
         node,
         *amounts,
         text(verdict, style),
+        spark_text(row.account.hour, frame.signs),
         text(following, next_style),
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple, TextIO
 
+from watchdog.core.policy import Do
 from watchdog.core.residual import Sum
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.report.progress import brake_short, due_short, planned_short, steps_by_account, under_way_short
@@ -22,7 +23,16 @@ from watchdog.report.sentences.node import (
     unlisted,
     without_unanswered,
 )
-from watchdog.report.status import AccountStatus, GpuMemory, GpuStatus, PlanStatus, ProcessStatus, RecentStatus, Status
+from watchdog.report.status import (
+    AccountStatus,
+    GpuMemory,
+    GpuStatus,
+    HourStatus,
+    PlanStatus,
+    ProcessStatus,
+    RecentStatus,
+    Status,
+)
 from watchdog.report.text import byte_cell, clock_time, inert, span
 
 VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")  # the most urgent first
@@ -43,10 +53,44 @@ class Signs(NamedTuple):
     limit: str
     # Means `at least`.
     least: str
+    # Of sparklines, the levels from nothing to above the limit.
+    levels: str
 
 
-BLOCKS: Final = Signs("█", "▓", "▒", "░", "│", "≥")
-ASCII: Final = Signs("#", "=", "-", ".", "|", ">=")
+BLOCKS: Final = Signs("█", "▓", "▒", "░", "│", "≥", "▁▁▂▃▄▅▆▇█")
+ASCII: Final = Signs("#", "=", "-", ".", "|", ">=", "012345678")
+
+
+SPARK: Final = 15  # cells of a sparkline
+HOUR: Final = "HOUR"  # the title of a column of sparklines
+WARNED: Final = Do.WARN.value[0]
+
+
+def spark(hour: object, signs: Signs) -> str:
+    """The `hour` of an account or a GPU as a sparkline, a character for each four minutes; empty if it has none.
+
+    An action's letter takes the place of the level, rather that of one that is no warning; `.` is unknown.
+    """
+    if not isinstance(hour, HourStatus):
+        return ""
+    size = max(len(hour.levels) // SPARK, 1)
+    parts = range(0, len(hour.levels), size)
+    return "".join(_spark(hour.levels[at : at + size], hour.marks[at : at + size], signs) for at in parts)
+
+
+def _spark(levels: str, marks: str, signs: Signs) -> str:
+    letters = sorted(marks.replace(" ", ""), key=lambda letter: letter == WARNED)
+    if letters:
+        return letters[0]
+    highest = max(levels)
+    return "." if highest == " " else signs.levels[int(highest)]
+
+
+def without_hours(status: Status) -> frozenset[str]:
+    """The title of the column of sparklines if nothing has one: the daemon is an older one."""
+    hours = (*(gpu.hour for gpu in status.gpus), *(account.hour for account in status.accounts))
+    has_hours = any(isinstance(hour, HourStatus) for hour in hours)
+    return frozenset() if has_hours else frozenset({HOUR})
 
 
 def prepare(out: TextIO) -> Signs:

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from watchdog.cli.rows import (
+    HOUR,
     Choice,
     Signs,
     TopRow,
@@ -17,8 +18,9 @@ from watchdog.cli.rows import (
     labels_of,
     none_chosen,
     problems,
+    spark,
 )
-from watchdog.cli.tables import UNCUT, Cell, Column, printed, table, text
+from watchdog.cli.tables import UNCUT, Cell, Column, printed, table, text, without
 from watchdog.report.status import RecentStatus, Status
 from watchdog.report.text import byte_cell, date_time, inert
 
@@ -31,6 +33,7 @@ _GPUS: Final = (
     Column(title="RESERVED", right=True, rank=4),
     Column(title="RESIDUAL", right=True, rank=3),
     Column(title="UNATTRIBUTED", right=True, rank=1),
+    Column(title=HOUR, rank=6),
     Column(title="UUID", rank=5),
     Column(title="NAME", least=14, rank=2, is_name=True),
 )
@@ -44,6 +47,7 @@ _ACCOUNTS: Final = (
     Column(title="PERCENT", right=True),
     Column(title="VERDICT"),
     Column(title="RULE", least=8, rank=5, is_name=True),
+    Column(title=HOUR, rank=6),
 )
 _NEXT: Final = Column(title="NEXT")
 _PROCESSES: Final = (
@@ -89,8 +93,12 @@ def plain_table(
 
     Without a width no column shrinks: a script must find each name whole, on its line and in its column.
     """
-    cells = [[text(cell or "-", styles.get(cell, "")) for cell in row] for row in rows]
-    return table(columns, cells, width) if cells else []
+    cells = list(rows)
+    hours = [number for number, column in enumerate(columns) if column.title == HOUR]
+    absent = {HOUR} if not any(row[number] for row in cells for number in hours) else ()
+    columns, shown = without(columns, cells, absent)
+    styled = [[text(str(cell) or "-", styles.get(str(cell), "")) for cell in row] for row in shown]
+    return table(columns, styled, width) if styled else []
 
 
 def gpu_table(
@@ -127,6 +135,7 @@ def _gpus(status: Status, signs: Signs) -> Iterator[tuple[str, ...]]:
             "up" if gpu.up else "lost",
             *map(byte_cell, (memory.used, memory.total, memory.reserved, memory.residual)),
             amount(row.unattributed.total, row.unattributed.at_least, signs),
+            spark(gpu.hour, signs),
             gpu.uuid,
             gpu.model,
         )
@@ -144,6 +153,7 @@ def _account(row: TopRow, signs: Signs) -> tuple[str, ...]:
         row.percent(signs),
         account.verdict,
         account.rule or "",
+        spark(account.hour, signs),
         row.next_full(),
     )
 

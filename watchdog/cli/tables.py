@@ -3,7 +3,7 @@
 import io
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,6 +81,12 @@ def table(
     titles = [text(column.title, "bold") for column in columns]
     some = every if shown is None else every[shown.start : shown.stop]
     return [_line(row, columns, widths, gap) for row in (titles, *some)]
+
+
+def without(columns: Sequence[Column], rows: Iterable[Row], titles: Collection[str]) -> tuple[list[Column], list[Row]]:
+    """Columns and rows for a table, without the columns of these titles."""
+    kept = [number for number, column in enumerate(columns) if column.title not in titles]
+    return [columns[number] for number in kept], [[row[number] for number in kept] for row in rows]
 
 
 def notes(remarks: Iterable[str], width: int) -> list[Text]:

@@ -10,7 +10,9 @@ from rich.style import Style
 from rich.text import Text
 
 from watchdog.cli.rows import (
+    HOUR,
     VERDICTS,
+    WARNED,
     GpuRow,
     Signs,
     TopRow,
@@ -22,10 +24,12 @@ from watchdog.cli.rows import (
     labels_of,
     none_chosen,
     problems,
+    spark,
     summed,
     unattributed_row,
+    without_hours,
 )
-from watchdog.cli.tables import Cell, Column, cut, table, text, wrapped
+from watchdog.cli.tables import Cell, Column, cut, table, text, without, wrapped
 from watchdog.cli.top_keys import Selection
 from watchdog.core.units import format_bytes
 from watchdog.report.status import AccountStatus, ProcessStatus, Status
@@ -63,7 +67,8 @@ _GPUS: Final = (
     Column(title="TOTAL", right=True),
     Column(title="UNATTRIBUTED", right=True, rank=1),
     Column(title="RESIDUAL", right=True, rank=2),
-    Column(title="RESERVED", right=True, rank=4),
+    Column(title="RESERVED", right=True, rank=5),
+    Column(title=HOUR, rank=4),
     Column(title="NAME", least=8, rank=3, is_name=True),
 )
 _ACCOUNTS: Final = (
@@ -73,11 +78,12 @@ _ACCOUNTS: Final = (
     Column(title="USED", right=True),
     Column(title="DECLARED", right=True, rank=5),
     Column(title="ALLOWED", right=True, rank=3),
-    Column(title="", rank=4),
+    Column(title="", rank=7),
     Column(title="%", right=True),
     Column(title="VERDICT", rank=1),
     Column(title="OVER FOR", right=True, rank=6),
-    Column(title="RULE", least=8, rank=7, is_name=True),
+    Column(title="RULE", least=8, rank=8, is_name=True),
+    Column(title=HOUR, rank=4),
     Column(title="NEXT", least=19, rank=2),
 )
 # Where there is room for more columns, a name matters more than the last of them.
@@ -129,7 +135,7 @@ def gpu_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
     if not rows:
         return [text("No GPUs found.", WARN)]
     if len(rows) <= max(room - 1, 2):
-        return table(_GPUS, [_gpu(row, frame) for row in rows], frame.width, gap=1)
+        return table(*without(_GPUS, (_gpu(row, frame) for row in rows), without_hours(status)), frame.width, gap=1)
     for is_small in (False, True):
         cells = [_gpu_cell(row, frame.signs, is_small=is_small) for row in rows]
         lines, across = _side_by_side(cells, frame.width)
@@ -152,6 +158,7 @@ def _gpu(row: GpuRow, frame: ScreenFrame) -> tuple[Cell, ...]:
         ),
         byte_cell(memory.residual),
         byte_cell(memory.reserved),
+        spark_text(gpu.hour, frame.signs),
         gpu.model,
     )
 
@@ -211,7 +218,8 @@ def account_lines(frame: ScreenFrame, room: int) -> list[Text]:
         return [title, text(_none(frame), DIM)][:room]
     cells = [_account(row, frame, is_selected=number == place) for number, row in enumerate(rows)]
     columns = _ACCOUNTS if frame.width < _WIDE else _WIDE_ACCOUNTS
-    return [title, *table(columns, cells, frame.width, gap=1, shown=shown, fills=True)][: max(room, 1)]
+    layout = without(columns, cells, without_hours(rows[0].status))
+    return [title, *table(*layout, frame.width, gap=1, shown=shown, fills=True)][: max(room, 1)]
 
 
 def _accounts_title(shown: range, frame: ScreenFrame) -> Text:
@@ -254,8 +262,18 @@ def _account(row: TopRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cel
         text(account.verdict or "-", style),
         _over_for(row, frame) or "-",
         account.rule or "-",
+        spark_text(account.hour, signs),
         text(row.next_short(frame.elapsed_s), _next_style(row)),
     )
+
+
+def spark_text(hour: object, signs: Signs) -> Text:
+    """The sparkline of an hour, with actions and what is above a limit in colours."""
+    line = text("")
+    for sign in spark(hour, signs):
+        is_above = sign == signs.levels[-1]
+        line.append(sign, BAD if is_above or (sign.isalpha() and sign != WARNED) else WARN if sign == WARNED else PLAIN)
+    return line
 
 
 def _share_bar(account: AccountStatus, width: int, signs: Signs) -> str:
@@ -528,4 +546,8 @@ def help_lines(keys: Sequence[tuple[str, str]], width: int) -> list[Text]:
 def _help_lines(width: int) -> list[Text]:
     lines = help_lines(HELP, width)
     bars = "Bars of GPUs: processes of pods, unattributed processes, the rest in use (driver, residual), free."
-    return [*lines, text(""), *wrapped(bars, max(width, 10))]
+    hours = (
+        f"{HOUR}: the highest use of each four minutes of the last hour, up to its limit or size; the tallest is above "
+        "it, . is unknown, and w, k, e are a warning, a kill, an eviction."
+    )
+    return [*lines, text(""), *wrapped(bars, max(width, 10)), *wrapped(hours, max(width, 10))]

@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct, structs
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from watchdog.core.policy import Do
 from watchdog.report.status import (
     AccountStatus,
     Bytes,
     GpuStatus,
+    HourStatus,
     Moment,
     PlanStatus,
     Seconds,
@@ -38,6 +39,8 @@ class GpuSummary(Struct, frozen=True, kw_only=True):
     up: bool = False
     total: Bytes | None = None
     used: Bytes | None = None
+    # A character for each four minutes.
+    hour: HourStatus | UnsetType = UNSET
 
 
 class AccountSummary(Struct, frozen=True, kw_only=True):
@@ -61,6 +64,8 @@ class AccountSummary(Struct, frozen=True, kw_only=True):
     withheld_by: str | None = None
     # Whether an action is in progress.
     acting: bool = False
+    # A character for each four minutes.
+    hour: HourStatus | UnsetType = UNSET
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -152,7 +157,17 @@ def _short(text: str) -> str:
 
 
 def _gpu(gpu: GpuStatus) -> GpuSummary:
-    return GpuSummary(number=gpu.number, up=gpu.up, total=gpu.memory.total, used=gpu.memory.used)
+    memory = gpu.memory
+    return GpuSummary(number=gpu.number, up=gpu.up, total=memory.total, used=memory.used, hour=_halved(gpu.hour))
+
+
+def _halved(hour: HourStatus | UnsetType) -> HourStatus | UnsetType:
+    """Half as many characters, each for two: the higher level, and the later mark."""
+    if not isinstance(hour, HourStatus):
+        return hour
+    pairs = range(0, len(hour.levels), 2)
+    marks = (hour.marks[at : at + 2].rstrip()[-1:] or " " for at in pairs)
+    return HourStatus(levels="".join(max(hour.levels[at : at + 2]) for at in pairs), marks="".join(marks).rstrip())
 
 
 def _accounts(status: Status) -> Iterator[AccountSummary]:
@@ -186,6 +201,7 @@ def _accounts(status: Status) -> Iterator[AccountSummary]:
             due_in_s=following.due_in_s if following is not None else None,
             withheld_by=following.withheld_by if following is not None else None,
             acting=account.under_way is not None,
+            hour=_halved(account.hour),
         )
 
 
