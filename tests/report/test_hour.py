@@ -169,7 +169,7 @@ def test_of_many_that_are_gone_the_newest_are_kept() -> None:
     kept = {key.uid for key, _ in hour.of_pod("a", "trainer")}
     assert "u999" in kept
     assert "u0" not in kept
-    assert len(kept) <= 200 + POINT_S
+    assert len(kept) <= 100 + POINT_S
 
 
 def test_actions_are_marked_on_the_account_and_on_its_cards() -> None:

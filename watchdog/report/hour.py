@@ -23,7 +23,7 @@ LEVELS: Final = 30
 ABOVE: Final = 8
 _POINTS_A_LEVEL: Final = MOST_POINTS // LEVELS
 # Of series whose accounts are gone the newest stay: a crash loop makes a new one every few seconds.
-_MOST_GONE: Final = 200
+_MOST_GONE: Final = 100
 # Of one series; only a loop has more actions in an hour.
 _MOST_MARKS: Final = 60
 _UNKNOWN: Final = -1
