@@ -77,12 +77,11 @@ class Series:
         if at_s - self.seen_s > gap_s:
             self.put(self.seen_s, None, None)
         self.seen_s = at_s
-        self.put(at_s, used, allowed)
+        if used != self._used or allowed != self._allowed:
+            self.put(at_s, used, allowed)
 
     def put(self, at_s: float, used: int | None, allowed: int | None) -> None:
         """Put in what is used from a moment on (CLOCK_BOOTTIME); None: it is unknown."""
-        if used == self._used and allowed == self._allowed:
-            return
         slot = int(at_s // POINT_S)
         if used is not None:
             self._put_known(slot, used, _UNKNOWN if allowed is None else allowed)
