@@ -62,8 +62,12 @@ class Running:
 
     def scrape(self, headers: Mapping[str, str] = {}) -> bytes:
         """Scrape its metrics once, on a new connection."""
+        return self.get("/metrics", headers)
+
+    def get(self, path: str, headers: Mapping[str, str] = {}) -> bytes:
+        """Ask for a path once, on a new connection."""
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=_PATIENCE_S)) as connection:
-            connection.request("GET", "/metrics", headers=dict(headers))
+            connection.request("GET", path, headers=dict(headers))
             return connection.getresponse().read()
 
     def sample(self, name: str) -> float:
