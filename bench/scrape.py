@@ -99,7 +99,7 @@ def _viewed(side: Running) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _readers(number: int, read: Callable[[int], object]) -> Iterator[None]:
-    """This many threads that read again and again; each is given its number."""
+    """Threads that read again and again, each of which is given its number."""
     is_over = threading.Event()
 
     def repeat(mine: int) -> None:
