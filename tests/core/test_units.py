@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchdog.core.units import (
+    ByteColumn,
     format_bytes,
     format_duration,
     format_percent,
@@ -180,3 +181,35 @@ def test_an_amount_is_the_number_times_its_suffix(number: object, suffix: str) -
 def test_bytes_for_people(amount: int, text: str) -> None:
     """Bytes are shown with at most one digit after the point and the suffix that people use."""
     assert format_bytes(amount) == text
+
+
+GIB, MIB = 2**30, 2**20
+
+
+@pytest.mark.parametrize(
+    ("amounts", "texts"),
+    [
+        ((12.4 * GIB, 8 * GIB, 640 * GIB, 0), ("12.4Gi", "8.0Gi", "640.0Gi", "0.0Gi")),
+        ((12.4 * GIB, 180 * MIB, 512 * MIB), ("12.40Gi", "0.18Gi", "0.50Gi")),
+        ((180 * GIB, 640.5 * GIB), ("180Gi", "640Gi")),
+        ((180 * MIB, 1023 * MIB), ("180Mi", "1023Mi")),
+        ((1.5 * MIB, 512 * MIB, 1), ("1.50Mi", "512.00Mi", "<0.01Mi")),
+        ((4096, 2**63 - 1, -GIB), ("<0.01Gi", "8589934592.00Gi", "-1.00Gi")),
+        ((0,), ("0.0Gi",)),
+    ],
+)
+def test_a_column_has_one_notation(amounts: tuple[float, ...], texts: tuple[str, ...]) -> None:
+    """One unit and as many decimals in each row; nothing that is in use reads as 0."""
+    column = ByteColumn.of([*map(int, amounts), None])
+    assert tuple(column.text(int(amount)) for amount in amounts) == texts
+
+
+@given(st.lists(st.integers(0, 2**50)))
+def test_amounts_of_a_column_compare_by_their_texts(amounts: list[int]) -> None:
+    """All have the same unit and number of decimals, and what is larger never reads as smaller."""
+    column = ByteColumn.of(amounts)
+    texts = [column.text(amount) for amount in sorted(amounts)]
+    shown = [text.removesuffix(column.suffix).removeprefix("<") for text in texts]
+    assert all(text.endswith(column.suffix) for text in texts)
+    assert {len(number.partition(".")[2]) for number in shown} <= {column.digits}
+    assert list(map(float, shown)) == sorted(map(float, shown))

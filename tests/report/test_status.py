@@ -38,10 +38,12 @@ EXPECTED = """
             "loaded_at": "2027-01-15T07:59:00.000Z"},
  "interface": "NVML",
  "gpus": [
-  {"uuid": "GPU-0", "index": 0, "name": "Stub", "parent": null, "gi": null, "ci": null, "profile": null, "up": true,
+  {"uuid": "GPU-0", "index": 0, "name": "Stub", "parent": null, "gi": null, "ci": null, "profile": null,
+   "first_slice": null, "up": true,
    "memory": {"total": 85899345920, "used": 13851269529, "reserved": 268435456, "residual": 268435456},
    "listed": true, "unattributed": 1073741824},
-  {"uuid": "GPU-1", "index": 1, "name": "Stub", "parent": null, "gi": null, "ci": null, "profile": null, "up": true,
+  {"uuid": "GPU-1", "index": 1, "name": "Stub", "parent": null, "gi": null, "ci": null, "profile": null,
+   "first_slice": null, "up": true,
    "memory": {"total": 85899345920, "used": 2147483648, "reserved": 268435456, "residual": 805306368},
    "listed": true, "unattributed": 0}],
  "accounts": [
@@ -87,6 +89,17 @@ def test_the_document_is_the_promised_one() -> None:
     document = status_document(climbing(9))
     assert document == json.loads(EXPECTED)
     assert json.dumps(document) == json.dumps(json.loads(EXPECTED))
+
+
+def test_gpus_are_listed_by_index_and_place() -> None:
+    """A card that was lost, which a driver names last, keeps its place; instances are in the order of their slices."""
+    instances = [
+        gpu(1, uuid=f"MIG-{gi}", parent="GPU-1", gi=gi, ci=0, profile="1g.10gb", placement=(19, first_slice))
+        for gi, first_slice in ((7, 4), (9, 0))
+    ]
+    report = quiet(snapshot=trainer_node(gpus=(*instances, gpu(2), gpu(10), gpu(0, up=False))))
+    found = [(each["uuid"], each["first_slice"]) for each in status_document(report)["gpus"]]
+    assert found == [("GPU-0", None), ("MIG-9", 0), ("MIG-7", 4), ("GPU-2", None), ("GPU-10", None)]
 
 
 def test_unknown_is_null_and_never_zero() -> None:

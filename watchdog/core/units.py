@@ -2,10 +2,12 @@
 
 import math
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import Final, Self
 
 # The largest Kubernetes quantity and SQLite integer, and the most that readers of JSON accept as bytes.
 LARGEST: Final = 2**63 - 1
@@ -65,7 +67,7 @@ def format_quantity(amount: int) -> str:
 
 
 def format_bytes(amount: int) -> str:
-    """Write bytes for people, the one notation in sentences and in columns: `12.4Gi`, `640Gi`, `8Gi`, `512Mi`.
+    """Write bytes for people, the one notation in sentences and for terminals: `12.4Gi`, `640Gi`, `8Gi`, `512Mi`.
 
     Three significant digits with a binary suffix, and no `.0` where an amount is whole: a pod that declares `8Gi` reads
     `8Gi`. What would round to 1024 of a suffix is one of the next.
@@ -76,6 +78,33 @@ def format_bytes(amount: int) -> str:
             digits = 0 if abs(scaled) >= 99.95 or amount % size == 0 else 1
             return f"{scaled:.{digits}f}{suffix}"
     return str(amount)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByteColumn:
+    """The notation of all amounts in a column: one unit and one number of decimals, so that they compare at a glance.
+
+    The unit is Gi, or Mi where nothing reaches 1 Gi. The smallest amount has two significant digits, or more where that
+    takes no more than two decimals.
+    """
+
+    suffix: str
+    size: int
+    digits: int
+
+    @classmethod
+    def of(cls, amounts: Iterable[int | None]) -> Self:
+        """The notation for these amounts; zeros and unknown ones need no digits."""
+        known = [abs(amount) for amount in amounts if amount]
+        suffix = "Mi" if known and max(known) < _BINARY["Gi"] else "Gi"
+        size = _BINARY[suffix]
+        smallest = min(known, default=size)
+        return cls(suffix=suffix, size=size, digits=0 if smallest >= 99.95 * size else 1 if smallest >= size else 2)
+
+    def text(self, amount: int) -> str:
+        """An amount: `12.4Gi`, `0.18Gi`, `<0.01Gi`."""
+        shown = f"{amount / self.size:.{self.digits}f}{self.suffix}"
+        return f"<0.01{self.suffix}" if amount > 0 and shown.startswith("0.00") else shown
 
 
 def parse_duration(text: str) -> float:

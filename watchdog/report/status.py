@@ -78,6 +78,8 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     gi: int | None = None
     ci: int | None = None
     profile: str | None = None
+    # The first memory slice that a MIG instance has on its card.
+    first_slice: int | None = None
     up: bool = False
     memory: GpuMemory = GpuMemory()
     # Whether all of its processes are known.

@@ -293,7 +293,10 @@ def status_of(
         stopped_why="; ".join(stop.why for stop in report.stops if stop.why) or None,
         stops=tuple(StopStatus(switch=stop.switch, why=stop.why, by=stop.by) for stop in report.stops),
         policy=PolicyStatus(sha256=report.policy.sha256, loaded_at=Moment(report.policy_loaded_at_s)),
-        gpus=tuple(_gpu(gpu, residual[gpu.uuid], unattributed[gpu.uuid], report, hour) for gpu in snapshot.gpus),
+        gpus=tuple(
+            _gpu(gpu, residual[gpu.uuid], unattributed[gpu.uuid], report, hour)
+            for gpu in sorted(snapshot.gpus, key=_place)
+        ),
         accounts=tuple(account_status(each, report, bounds, limits, hour) for each in report.assessments),
         unattributed=tuple(
             UnattributedStatus(
@@ -383,6 +386,16 @@ def _gap(gap: Gap, since_s: float | None) -> GapStatus:
     )
 
 
+def _place(gpu: Gpu) -> tuple[int, int, int, int]:
+    """Where a GPU is among those of its node: by the index of its card, an instance by its slice.
+
+    A driver names a card that it has lost after all others.
+    """
+    none = -1  # a card without MIG has neither, and a driver need not say where an instance is
+    first_slice = gpu.placement[1] if gpu.placement is not None else none
+    return gpu.index, first_slice, *(none if number is None else number for number in (gpu.gi, gpu.ci))
+
+
 def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, report: CycleReport, hour: Hour | None) -> GpuStatus:
     return GpuStatus(
         uuid=gpu.uuid,
@@ -392,6 +405,7 @@ def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, report: Cycle
         gi=gpu.gi,
         ci=gpu.ci,
         profile=gpu.profile,
+        first_slice=gpu.placement[1] if gpu.placement is not None else None,
         up=gpu.up,
         memory=GpuMemory(
             total=_bytes(gpu.total), used=_bytes(gpu.used), reserved=_bytes(gpu.reserved), residual=_bytes(residual)
