@@ -17,16 +17,23 @@ from watchdog.report.status import HealthStatus, Moment, RecentStatus
 from watchdog.report.status_build import status_of
 
 _VOID: Final = frozenset({"meta", "link", "br", "rect", "line", "circle", "input"})
-_BLOCKS: Final = frozenset({"p", "li", "h1", "h2", "h3", "td", "th", "dt", "dd", "caption", "div", "tr", "br"})
+_CELLS: Final = frozenset({"td", "th"})
+_BLOCKS: Final = frozenset(
+    {"p", "li", "h1", "h2", "h3", "h4", "summary", "td", "th", "dt", "dd", "caption", "div", "tr", "br"}
+)
 
 
 class Read(HTMLParser):
-    """A page taken apart: its text by section (by the ID of the heading), its elements, and what is wrong with it."""
+    """A page taken apart: its text by section (by the ID of the heading), its elements, and what is wrong with it.
+
+    `rows` has the cells of each row of a section's tables.
+    """
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
         self.sections: defaultdict[str, list[str]] = defaultdict(list)
         self.elements: list[tuple[str, dict[str, str]]] = []
+        self.rows: defaultdict[str, list[list[str]]] = defaultdict(list)
         self.ids: list[str] = []
         self._open: list[str] = []
         self._section = ""
@@ -46,8 +53,12 @@ class Read(HTMLParser):
             self.ids.append(values["id"])
         if tag == "section":
             self._section = values["aria-labelledby"]
+        if tag == "tr":
+            self.rows[self._section].append([])
+        if tag in _CELLS:
+            self.rows[self._section][-1].append("")
         if tag in _BLOCKS:
-            self.sections[self._section].append(" ")
+            self.handle_blank()
         if tag not in _VOID:
             self._open.append(tag)
 
@@ -59,11 +70,17 @@ class Read(HTMLParser):
         if tag == "section":
             self._section = "after"
         if tag in _BLOCKS:
-            self.sections[self._section].append(" ")
+            self.handle_blank()
+
+    def handle_blank(self) -> None:
+        """The end of a block, which is no text of its own."""
+        self.sections[self._section].append(" ")
 
     def handle_data(self, data: str) -> None:
         if self._open and self._open[-1] not in ("style", "title"):
             self.sections[self._section].append(data)
+            if _CELLS & set(self._open):
+                self.rows[self._section][-1][-1] += data
 
 
 WELL: Final = HealthStatus(

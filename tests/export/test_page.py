@@ -14,8 +14,7 @@ from tests.worlds import Gi, at, container, gpu, pod, process, rule, snapshot, u
 from watchdog.core.assessment import Reason, Unattributed
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
-from watchdog.core.plan import CycleReport
-from watchdog.core.policy import NO_ALLOWANCE
+from watchdog.core.plan import CycleReport, StopNote
 from watchdog.export.page_headline import PageQuery
 from watchdog.report.progress import by_urgency
 from watchdog.report.sentences.action import result_short
@@ -29,7 +28,8 @@ def test_the_account_that_is_over_has_its_next_step_and_its_remedy() -> None:
     (progress,) = by_urgency(status_of(report))
     (step,) = progress.steps
     assert (shown := read(report).text("urgent")).startswith(
-        f"Over limit: what happens next a/trainer {step.short.capitalize()} "
+        "Over limit: what happens next In each bar: limit, declared amount, use of a pod over its limit. "
+        f"a/trainer {step.short.capitalize()} "
         "12.4Gi used, 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory), 2.2Gi over the limit for 9s. "
         f"{step.detail} Its owner can {progress.account.advice}."
     ), shown
@@ -116,7 +116,10 @@ def test_many_pods_are_grouped_by_namespace() -> None:
     report = Story(pods=pods).see(snapshot([use(100, 9 * Gi)], [process(100, "u4/main")]))
     page = read(report)
     assert "60 pods" in page.text("pods")
-    assert "team-1 20 pods, 9Gi used 1 over Pod Use State pod-u4 9Gi of 1.5Gi" in page.text("pods")
+    assert (
+        "team-1 20 pods, 9Gi used 1 over Pod GPU Use Limit Declared State pod-u4 GPU 0 9.0Gi 1.5Gi 1.0Gi"
+        in page.text("pods")
+    )
     assert [values for tag, values in page.elements if tag == "details"] == [{}] * 4  # the watchdog's own state too
     for query, opened in ((PageQuery(shows_all=True), 4), (PageQuery(pod="team-"), 3), (PageQuery(pod="Team-1/"), 0)):
         page = read(report, query=query)
@@ -149,59 +152,6 @@ def test_links_within_the_page_lead_somewhere() -> None:
         assert set(jumps) <= set(page.ids)
 
 
-def test_a_card_shows_what_uses_it() -> None:
-    """Every part of the bar is below it as text, with what makes it stand out beside the colour."""
-    assert read(climbing(9)).text("gpus") == (
-        "GPUs 2 Stub, 14.9Gi of 160Gi in use (9%) GPU 0 12.9Gi of 80Gi (16%) 11.4Gi a/trainer over 1Gi unattributed "
-        "256Mi residual 256Mi reserved 67.1Gi free "
-        "GPU 1 2Gi of 80Gi (2%) 1Gi a/trainer over 768Mi residual 256Mi reserved 78Gi free "
-        "Unattributed: used by processes of no listed pod. Residual: in use, but by no process that the driver lists. "
-        "Reserved: by the driver itself."
-    )
-
-
-DARK = "unknown residual unknown reserved unknown free"
-DUMB: dict[str, Any] = {"total": None, "used": None, "reserved": None}
-
-
-@pytest.mark.parametrize(
-    ("card", "uses", "reported"),
-    [
-        (gpu(used=None, reserved=None), [use(1, Gi)], f"Use unknown, 80Gi in total 1Gi ns/pod-a {DARK}"),
-        (gpu(0, **DUMB), [use(1, None)], f"Use unknown, total unknown unknown ns/pod-a {DARK}"),
-        (
-            gpu(used=5 * Gi), [use(1, None), use(2, 2 * Gi)],
-            "5Gi of 80Gi (6%) at least 2Gi ns/pod-a 3Gi in use, owner unknown unknown residual 75Gi free",
-        ),
-        (gpu(used=Gi), [use(1, 2 * Gi)], "1Gi of 80Gi (1%) 2Gi ns/pod-a -1Gi residual 79Gi free"),
-        (gpu(up=False), [], "Not responding."),
-    ],
-)  # fmt: skip
-def test_what_is_not_known_of_a_card_is_shown_as_unknown(card: object, uses: list[object], reported: str) -> None:
-    """Unknown is a word, never 0; numbers that contradict each other are shown as they are."""
-    report = Story(pods=(pod(),)).see(snapshot(uses, [], [card]))  # type: ignore[list-item,arg-type]
-    assert read(report).text("gpus").startswith(f"GPUs Stub GPU 0 {reported}")
-
-
-def test_a_full_card_names_the_largest_and_sums_up_the_rest() -> None:
-    """Four by name where there are few cards, two where there are many; of the others, how many are over."""
-    few = many_over(*[1.75] * 6, *[1.5] * 3, declared="1.6Gi", under=policy(allowance=NO_ALLOWANCE))
-    assert "1.8Gi ns/pod-u0 over" in read(few).text("gpus")
-    assert "8Gi 5 more pods (2 over)" in read(few).text("gpus")
-    many = Story(pods=few.pods.pods, under=few.policy).see(
-        replace(few.snapshot, gpus=tuple(gpu(n, used=18 * Gi) for n in range(9)))
-    )
-    assert "11.5Gi 7 more pods (4 over)" in read(many).text("gpus")
-
-
-def test_mig_instances_and_maintenance() -> None:
-    """An instance is named by its card and its own number; a card that is let go is not one that fails."""
-    slice_ = gpu(0, uuid="MIG-1", parent="GPU-0", gi=3, ci=0, profile="1g.10gb")
-    assert "GPUs Stub 1g.10gb GPU 0, instance 3" in read(Story().see(snapshot(gpus=[slice_]))).text("gpus")
-    report = quiet(snapshot=trainer_node(4.0, gpus=(gpu(up=False),)), maintenance="the node is being upgraded")
-    assert "Released for maintenance." in read(report).text("gpus")
-
-
 def test_all_accounts_stand_in_the_table_the_most_urgent_first() -> None:
     """What is over, what is not known, and then by the share of what may be used; who declares nothing comes last."""
     declared = {"low": "8Gi", "high": "8Gi", "over": "1Gi", "none": None, "odd": "8Gi"}
@@ -215,8 +165,8 @@ def test_all_accounts_stand_in_the_table_the_most_urgent_first() -> None:
     reported = read(Story(pods=pods).see(seen)).text("pods")
     order = [reported.index(f"ns/pod-{uid} ") for uid in ("over", "odd", "high", "low", "none")]
     assert order == sorted(order)
-    assert "ns/pod-odd unknown, at most 7Gi of 8.7Gi (declared 8Gi) unknown" in reported
-    assert "1Gi nothing declared" in reported
+    assert "ns/pod-odd GPU 0 unknown, at most 7.0Gi 8.7Gi 8.0Gi unknown" in reported
+    assert "1.0Gi nothing declared" in reported
     assert reported.count('rule "notebooks"') == 1, "a rule that all have in common is named once"
 
 
@@ -227,13 +177,61 @@ def test_why_a_limit_is_unknown_stands_beside_it() -> None:
     assert "unknown (container main may have a GPU by a ResourceClaim (gpu), and claims are not read)" in reported
 
 
-def test_older_actions_have_a_line_each() -> None:
-    """Three with when, why and what came of it, the others without, and all but six collapsed."""
-    done = action()
-    text = read(quiet(40), recent=(done,) * 20, now_s=at(40).wall_s).text("recent")
-    assert f"a/trainer container main {result_short(done)} 08:00:00 UTC, 40s ago {done.why} {done.outcome}" in text
-    assert (text.count(result_short(done)), text.count(str(done.why))) == (20, 3)
-    assert text.partition("14 earlier")[0].count(result_short(done)) == 6
+def test_recent_actions_are_rows_with_their_sentences_on_demand() -> None:
+    """When, which pod, the result, and what it used of its limit; why and what came of it are collapsed in the row."""
+    done = action(used=int(12.4 * Gi), allowed=int(10.2 * Gi))
+    page = read(quiet(40), recent=(done,), now_s=at(40).wall_s)
+    assert page.rows["recent"] == [
+        ["Time", "Pod", "Result", "Use of limit"],
+        [
+            "08:00:00 UTC 40s ago", "a/trainer container main", f"{result_short(done)}{done.why}{done.outcome}",
+            "12.4Gi of 10.2Gi",
+        ],
+    ]  # fmt: skip
+    assert [values for tag, values in page.elements if tag == "details"] == [{}] * 2, "the watchdog's own state too"
+    page = read(quiet(40), recent=(done,), query=PageQuery(shows_all=True))
+    assert [values for tag, values in page.elements if tag == "details"] == [{"open": ""}] * 2
+
+
+def test_older_actions_are_collapsed() -> None:
+    """All but six, each still with its sentences."""
+    text = read(quiet(40), recent=(action(),) * 20, now_s=at(40).wall_s).text("recent")
+    assert (text.count(result_short(action())), text.count(action().why)) == (20, 20)
+    assert text.partition("14 earlier")[0].count(result_short(action())) == 6
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        ({"used": None, "used_at_least": 3 * Gi, "allowed": 2 * Gi}, "at least 3.0Gi of 2.0Gi"),
+        ({"used": Gi, "used_beside": 2 * Gi, "allowed": 2 * Gi}, "3.0Gi of 2.0Gi with others on its claim"),
+        ({"used": Gi, "allowed": None}, "1.0Gi"),
+        ({"used": None, "used_at_least": None, "allowed": 2 * Gi}, "unknown of 2.0Gi"),
+        ({"used": Gi, "allowed": 0}, "1.0Gi of 0.0Gi"),
+    ],
+)
+def test_what_an_action_was_about_is_shown_as_far_as_it_is_known(more: dict[str, Any], shown: str) -> None:
+    """The use that was compared with the limit, a lower bound as such, and no limit where there was none."""
+    assert read(quiet(40), recent=(action(**more),)).rows["recent"][1][3] == shown
+
+
+def amounts(page: Read, section: str, *columns: int) -> set[tuple[str, int]]:
+    """The unit and the number of decimals of each amount in some columns."""
+    found = re.findall(r"(\d+)(?:[.](\d+))?([KMGT]i)?", " ".join(row[n] for row in page.rows[section] for n in columns))
+    return {(unit, len(decimals)) for _, decimals, unit in found}
+
+
+def test_a_column_has_one_notation() -> None:
+    """Amounts from MiB to many GiB have one unit and as many decimals, so they compare without reading the unit."""
+    declared = {"small": ("512Mi", Gi // 4), "whole": ("8Gi", 8 * Gi), "large": ("64Gi", 70 * Gi), "tiny": ("1Gi", Gi)}
+    pods = tuple(pod(uid, container("main", amount, of=uid)) for uid, (amount, _) in declared.items())
+    uses = [use(100 + n, used) for n, (_, used) in enumerate(declared.values())]
+    listed = [process(100 + n, f"{uid}/main") for n, uid in enumerate(declared)]
+    recent = [action(used=used, allowed=used // 2) for _, used in declared.values()]
+    page = read(Story(pods=pods).see(snapshot(uses, listed, [gpu(used=79 * Gi)])), recent=recent)
+    assert len(page.rows["pods"]) == len(page.rows["recent"]) == 5
+    assert amounts(page, "pods", 2, 3, 4) == {("Gi", 2)}
+    assert amounts(page, "recent", 3) == {("Gi", 2)}
 
 
 def test_unattributed_memory_is_listed_by_its_reason() -> None:
@@ -376,3 +374,69 @@ def test_a_lost_card_is_no_idle_card_either() -> None:
     """The page of a card that fell off the bus does not claim that it has no unattributed memory."""
     lost = quiet(snapshot=trainer_node(4.0, gpus=(gpu(0, up=False, listed=False), gpu(1))))
     assert NOT_LISTED in read(lost).text("unattributed")
+
+
+def test_data_gaps_come_first_when_there_are_any() -> None:
+    """Who is paged sees below the headline what is not known; without gaps nothing is in the way of cards and pods."""
+    found = [
+        Gap(reason=GapReason.CGROUP, what=f"process {n}", problem=Problem(f"unreadable {n}", f"remedy {n}"))
+        for n in range(5)
+    ]
+    for report, is_first in ((climbing(9), False), (quiet(snapshot=trainer_node(4.0, gaps=tuple(found))), True)):
+        ids = [each for each in read(report, recent=(action(),)).ids if each in ("gaps", "gpus", "recent", "pods")]
+        assert ids == (["gaps", "gpus", "recent", "pods"] if is_first else ["gpus", "recent", "gaps", "pods"])
+    page = read(quiet(snapshot=trainer_node(4.0, gaps=tuple(found))))
+    assert page.text("gaps").count("What to do") == 5
+    assert page.text("gaps").partition("2 more")[0].count("What to do") == 3
+    assert next(values["href"] for tag, values in page.elements if values.get("href", "").startswith("#")) == "#gaps"
+
+
+def test_the_pods_name_the_gpus_that_their_memory_is_on() -> None:
+    """By the names of the cards, in their order; the first few where a pod is on many, and the account's own GPU."""
+    cards = tuple(gpu(number, used=Gi) for number in range(6))
+    pods = tuple(pod(uid, container("main", "8Gi", of=uid)) for uid in ("one", "two", "all", "none"))
+    ids = {1: "one", 2: "two", 3: "all"}
+    uses = [use(1, Gi, 5), use(2, Gi, 3), use(2, None, 1), *(use(3, Gi, number) for number in range(6))]
+    report = Story(pods=pods).see(snapshot(uses, [process(pid, f"{uid}/main") for pid, uid in ids.items()], cards))
+    gpus = {row[0].removeprefix("ns/pod-"): row[1] for row in read(report).rows["pods"]}
+    assert gpus == {
+        "Pod": "GPU", "one": "GPU 5", "two": "GPU 1 and GPU 3", "all": "GPU 0, GPU 1, GPU 2 and 3 more", "none": "none",
+    }  # fmt: skip
+
+
+LONG = trainer(namespace="n" * 50, name=f"{'p' * 100}-{'q' * 100}")
+SHORT = f"{'n' * 19}..{'n' * 19}/{'p' * 19}..{'q' * 19}"
+
+
+def test_long_names_are_cut_in_the_middle_and_whole_on_hover() -> None:
+    """More than 40 characters: in the headline, on cards, of who is over, of recent actions and in the table."""
+    done = action(namespace=LONG.namespace, pod=LONG.name, uid="gone", container="c" * 63)
+    page = read(Story(pods=(LONG,)).run(12.4, 9), recent=(done,))
+    for section in ("", "gpus", "urgent", "recent", "pods"):
+        assert SHORT in page.text(section), section
+        assert LONG.name not in page.text(section), section
+    titles = [values.get("title") for tag, values in page.elements if tag == "bdi"]
+    assert titles.count(f"{LONG.namespace}/{LONG.name}") == 5
+    assert "c" * 63 in titles
+    assert {values.get("title") for tag, values in read(climbing(9)).elements if tag == "bdi"} == {None}
+
+
+@pytest.mark.parametrize(
+    ("switch", "given", "shown"),
+    [
+        ("stop_file", {"why": "driver upgrade", "by": "root at 2026-01-02 03:04:05 UTC"},
+         'Stopped by root at 2026-01-02 03:04:05 UTC: "driver upgrade".'),
+        ("stop_file", {"by": "root at 2026-01-02 03:04:05 UTC"},
+         "No reason was given; stopped by root at 2026-01-02 03:04:05 UTC."),
+        ("node_annotation", {"why": "driver upgrade"}, 'The reason given: "driver upgrade".'),
+        ("node_annotation", {},
+         "No reason was given; `kubectl get node n1 -o yaml --show-managed-fields` shows who set it and when."),
+    ],
+)  # fmt: skip
+def test_the_reason_of_a_stop_is_beside_it(switch: str, given: dict[str, str], shown: str) -> None:
+    """Who stopped enforcement, when and why: in the headline, and where the command is that resumes it."""
+    stopped = replace(climbing(9), stops=(StopNote(switch=switch, **given),), **_off(switch))
+    page = read(stopped)
+    assert shown in page.text()
+    assert f"turns it off. {shown}" in page.text("stop")
+    assert shown in read(stopped, health=HANGS).text("stop"), "also while the headline says something worse"

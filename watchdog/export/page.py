@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Final, cast
 
 from watchdog.core.residual import Sum
 from watchdog.core.rules import MODE, REASON
-from watchdog.core.units import format_bytes, format_duration
-from watchdog.export.page_cards import account_bar, amount, cards
-from watchdog.export.page_headline import SEE_ABOVE, STOPPED, Headline, PageInput, headline
+from watchdog.core.units import ByteColumn, format_bytes, format_duration
+from watchdog.export.page_cards import Bar, account_bar, amount, bar_terms, cards
+from watchdog.export.page_headline import SEE_ABOVE, STOPPED, Headline, PageInput, PodName, headline, short_names
 from watchdog.export.page_pods import Row, place, pod_table
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_NAMESPACE
 from watchdog.report.health import OK
 from watchdog.report.progress import AccountProgress, Level
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.action import result_short
-from watchdog.report.sentences.node import STRAYS, StrayWords, gap_subject, unlisted
-from watchdog.report.status import AccountStatus, RecentStatus, Status, UnattributedStatus
-from watchdog.report.text import count, inert, span
+from watchdog.report.sentences.node import STRAYS, StrayWords, gap_subject, reason_given, unlisted
+from watchdog.report.status import AccountStatus, Status, UnattributedStatus
+from watchdog.report.text import capital, count, inert, span
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _LONGEST_TEXT: Final = 2000
 _WITH_DETAILS: Final = 3
 _MOST_OVER: Final = 12  # the others are among all pods
-_RECENT_WITH_DETAILS: Final = 3
 _RECENT_AT_FIRST: Final = 6  # the others are collapsed
+_GAPS_AT_FIRST: Final = 3  # the others are collapsed: below them are the cards and who is over
 _MOST_REMEDIES: Final = 8
 _MOST_OF_A_KIND: Final = 4
 _REFRESH_S: Final = 5
@@ -46,6 +46,8 @@ _SENTENCE_END: Final = re.compile(r"(?<=[.]) (?=[A-Z])")
 
 def _finalize(value: object) -> object:
     """A text with control characters and direction overrides escaped, and its middle cut if it is too long."""
+    if type(value) is str:  # the most frequent kind
+        return inert(value, _LONGEST_TEXT)
     return inert(value, _LONGEST_TEXT) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
@@ -63,7 +65,7 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["inert"] = inert
+    environment.filters |= {"inert": inert, "short": short_names}
     return environment.get_template("page.html")
 
 
@@ -83,7 +85,8 @@ def page(seen: PageInput) -> tuple[str, int]:
     refresh_s = _CALM_REFRESH_S if head.level is Level.GOOD else _REFRESH_S
     most_over, most_gaps = (None, None) if seen.query.shows_all else (_MOST_OVER, _MOST_REMEDIES)
     urgent = [_urgent(progress, seen, number) for number, progress in enumerate(seen.urgent[:most_over])]
-    recent = [_recent(action, seen, n) for n, action in enumerate(status.recent)] if status is not None else []
+    recent = list(_recent(seen, status)) if status is not None else []
+    pods, bars = pod_table(seen), [cast("Bar | None", row["bar"]) for row in urgent]
     html = _template().render(
         style=_STYLE,
         seen=seen,
@@ -93,14 +96,17 @@ def page(seen: PageInput) -> tuple[str, int]:
         node=status.node if status is not None else "",
         cards=cards(status, names_all=seen.query.shows_all) if status is not None else None,
         urgent=list(_without_repeats(urgent)),
+        urgent_terms=(urgent_terms := bar_terms(bars)),
         more_urgent=len(seen.urgent) - len(urgent),
         stop=_stop(status) if status is not None else None,
         recent=recent[:_RECENT_AT_FIRST],
         earlier=recent[_RECENT_AT_FIRST:],
-        gaps=gaps[:most_gaps],
+        gaps=gaps[:_GAPS_AT_FIRST],
+        more_gaps=gaps[_GAPS_AT_FIRST:most_gaps],
         has_more_gaps=len(gaps[:most_gaps]) < len(gaps),
         unattributed=list(_unattributed(seen, status)) if status is not None else [],
-        pods=pod_table(seen),
+        pods=pods,
+        pod_terms=bar_terms(pods.bars, (css for css, _ in urgent_terms)),
         health=[(title, head.shortened(value), is_good) for title, value, is_good in _health(seen)],
         unlisted=unlisted(seen.unlisted),
     )
@@ -120,7 +126,7 @@ def _urgent(progress: AccountProgress, seen: PageInput, number: int) -> Row:
     origin = f"{format_bytes(declared)} {source if is_first else 'declared'}" if declared is not None else ""
     shown = (step for step in progress.steps if step.is_held or (has_details and step is progress.gravest))
     return {
-        "title": account.title,
+        "pod": PodName(account.namespace, account.pod),
         "place": place(account, seen.labels),
         "steps": progress.steps,
         "bar": account_bar(account),
@@ -141,7 +147,8 @@ def _together(account: AccountStatus) -> str:
     """What it uses with the pods on its claim, and which these are."""
     if account.compared == account.least or not isinstance(account.shared_with, tuple):
         return ""
-    return f", {format_bytes(account.compared)} with {', '.join(map(inert, account.shared_with))} on its claim"
+    others = ", ".join(short_names(inert(title)) for title in account.shared_with)
+    return f", {format_bytes(account.compared)} with {others} on its claim"
 
 
 def _without_repeats(rows: Iterable[Row]) -> Iterator[Row]:
@@ -162,14 +169,15 @@ def _stop(status: Status) -> Row:
     exec_ = f"kubectl -n {DEFAULT_NAMESPACE} exec POD -- " if uses_api else ""
     where = f"the watchdog's pod{' (-n: its namespace)' if uses_api else ', or on a node that has the command'}:"
     stopped_by = [reason for reason in STOPPED if reason in status.suspended]
+    given = {stop.switch: f" {capital(reason_given(stop, status.node))}." for stop in status.stops}
     if stopped_by:
         resume = {
             "node_annotation": (
-                "The node's annotation turns it off.",
+                f"The node's annotation turns it off.{given.get('node_annotation', '')}",
                 f"kubectl annotate node {node} {MODE}- {REASON}-",
             ),
             "stop_file": (
-                f"The file {inert(path or 'stop')} turns it off. In {where}",
+                f"The file {inert(path or 'stop')} turns it off.{given.get('stop_file', '')} In {where}",
                 f"{exec_}gpu-watchdog resume{option}",
             ),
         }
@@ -201,18 +209,24 @@ def _lasting(account: AccountStatus, seen: PageInput) -> str:
     return f"for {span(over_s) if over_s >= 1 else 'less than 1s'} {seen.as_of}".strip()
 
 
-def _recent(action: RecentStatus, seen: PageInput, number: int) -> Row:
-    """A recent action; only the first few have sentences."""
-    at_s, has_details = action.at or 0.0, number < _RECENT_WITH_DETAILS
-    return {
-        "title": f"{action.namespace}/{action.pod}",
-        "container": action.container,
-        "result": result_short(action),
-        "css": (Level.BAD if is_action(action) else Level.WATCH).value,
-        "when": f"{seen.clock(at_s)}, {seen.ago(at_s)}",
-        "why": action.why if has_details else None,
-        "outcome": action.outcome if has_details else None,
-    }
+def _recent(seen: PageInput, status: Status) -> Iterator[Row]:
+    """The recent actions, their amounts in one notation."""
+    recent = status.recent
+    column = ByteColumn.of(each for action in recent for each in (action.compared, action.allowed))
+    for action in recent:
+        at_s, allowed, css = action.at or 0.0, action.allowed, Level.BAD if is_action(action) else Level.WATCH
+        used = amount(None if action.used is None else action.compared, action.compared, column.text)
+        yield {
+            "time": seen.clock(at_s),
+            "ago": seen.ago(at_s),
+            "pod": PodName(action.namespace or "", action.pod or ""),
+            "container": action.container,
+            "result": result_short(action),
+            "css": css.value,
+            "use": used if allowed is None else f"{used} of {column.text(allowed)}",
+            "is_shared": bool(action.used_beside),
+            "sentences": [text for text in (action.why, action.outcome) if text],
+        }
 
 
 def _remedies(status: Status, head: Headline) -> Iterator[Row]:

@@ -5,13 +5,15 @@ attributes, since inline styles would need a laxer security policy.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from watchdog.core.residual import Sum
 from watchdog.core.units import format_bytes
-from watchdog.report.sentences.node import gpu_label
+from watchdog.export.page_headline import PodName
+from watchdog.report.sentences.node import card_label, gpu_label
 from watchdog.report.status import AccountStatus, GpuStatus, Status
 from watchdog.report.text import capital, count, inert
 
@@ -28,6 +30,13 @@ _TERMS: Final = {
     "residual": "Residual: in use, but by no process that the driver lists.",
     "reserved": "Reserved: by the driver itself.",
 }
+# What the parts of an account's bar and the lines across it mean, by CSS class; "use" explains itself.
+_BAR_TERMS: Final = {
+    "allowed": "limit",
+    "declared": "declared amount",
+    "over": "use of a pod over its limit",
+    "unknown": "perhaps in use (unknown)",
+}
 # Alternating, so that each of the others has a visible end.
 _REST: Final = ("rest-a", "rest-b")
 
@@ -41,21 +50,26 @@ class Bar:
     # Across it, as (CSS class, position).
     lines: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The CSS classes of what it shows."""
+        return frozenset(each[0] for each in (*self.parts, *self.lines))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """What uses a part of a GPU's memory."""
 
     css: str
-    label: str
+    label: str = ""
     # Bytes; None if some of it is unknown.
     used: int | None
     # The bytes that it uses at least.
     least: int
     # It is highlighted.
     note: str = ""
-    # Whether the label is a name.
-    is_pod: bool = False
+    # The pod that uses it, instead of a label.
+    pod: PodName | None = None
 
     @property
     def amount(self) -> str:
@@ -72,10 +86,11 @@ class Part:
 class Card:
     """A GPU: its name, or the problem with it, and its memory as a bar and as text."""
 
+    # `GPU 3`; of a MIG instance its profile.
     label: str
+    # The model, unless all GPUs of the node have the same one; where a MIG instance is on its card.
+    more: str
     uuid: str
-    # Empty if all GPUs of the node have the same one.
-    model: str
     is_up: bool
     used: str
     # It follows `used` without a blank.
@@ -85,24 +100,37 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MigCard:
+    """A card in MIG mode: what its instances have in common."""
+
+    label: str
+    # Empty if all GPUs of the node have the same one.
+    model: str
+    uuid: str
+    instances: tuple[Card, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CardSection:
     """The GPUs of a node."""
 
     # Their sum, in a line.
     total: str
-    cards: tuple[Card, ...]
+    cards: tuple[Card | MigCard, ...]
+    # How many bars they have.
+    bars: int
     # What the words below the GPUs mean.
     terms: tuple[str, ...]
 
     @property
     def are_many(self) -> bool:
         """Whether the cards need the whole width."""
-        return len(self.cards) > _FEW_CARDS
+        return self.bars > _FEW_CARDS
 
     @property
     def are_dense(self) -> bool:
         """Whether the cards must be small."""
-        return len(self.cards) > _MANY_CARDS
+        return self.bars > _MANY_CARDS
 
 
 def cards(status: Status, *, names_all: bool) -> CardSection:
@@ -115,11 +143,13 @@ def cards(status: Status, *, names_all: bool) -> CardSection:
     for use in status.unattributed:
         unattributed[use.gpu].add(use.used)
     fillings = _FILLINGS if len(status.gpus) <= _SOME_CARDS else _NAMED_OF_MANY
-    models = {gpu.model for gpu in status.gpus}
+    models = {_model(gpu) for gpu in status.gpus}
+    names = {account.uid: PodName(account.namespace, account.pod) for account in status.accounts}
+    over = frozenset(account.uid for account in status.accounts if account.verdict == "over")
     made = tuple(
         _card(
             gpu,
-            own := _pods(status, pods[gpu.uuid], fillings),
+            own := _pods(names, over, pods[gpu.uuid], fillings),
             unattributed[gpu.uuid].at_least,
             most_named=len(own) if names_all else _named(own, fillings, len(status.gpus)),
             has_model=len(models) > 1,
@@ -128,10 +158,39 @@ def cards(status: Status, *, names_all: bool) -> CardSection:
     )
     shown = {part.css for card in made if card.is_up for part in card.legend}
     return CardSection(
-        total=_total(status.gpus, models.pop() if len(models) == 1 else ""),
-        cards=made,
+        total=_total(status.gpus, "" if len(models) > 1 else next(iter(models), "")),
+        cards=tuple(_by_card(status.gpus, made, has_model=len(models) > 1)),
+        bars=len(made),
         terms=tuple(text for css, text in _TERMS.items() if css in shown),
     )
+
+
+def _model(gpu: GpuStatus) -> str:
+    """The model of a card; the driver writes a profile behind that of an instance."""
+    return gpu.name if gpu.parent is None else gpu.name.partition(" MIG ")[0]
+
+
+def _by_card(gpus: Sequence[GpuStatus], made: Sequence[Card], *, has_model: bool) -> Iterator[Card | MigCard]:
+    """The cards, each MIG instance on its own."""
+    for parent, group in groupby(zip(gpus, made, strict=True), lambda each: each[0].parent):
+        first, *others = group
+        if parent is None:
+            yield from (card for _, card in (first, *others))
+        else:
+            yield MigCard(
+                label=card_label(first[0]),
+                model=_model(first[0]) if has_model else "",
+                uuid=parent,
+                instances=tuple(card for _, card in (first, *others)),
+            )
+
+
+def _place(gpu: GpuStatus) -> str:
+    """Where a MIG instance is on its card: `instance 3, slice 4`."""
+    parts = [f"instance {gpu.gi}"]
+    if "c." in (gpu.profile or ""):  # several may share one GPU instance
+        parts.append(f"compute instance {gpu.ci}")
+    return ", ".join([*parts, *([] if gpu.first_slice is None else [f"slice {gpu.first_slice}"])])
 
 
 def _named(pods: Sequence[Part], fillings: int, cards: int) -> int:
@@ -140,7 +199,8 @@ def _named(pods: Sequence[Part], fillings: int, cards: int) -> int:
 
 
 def _total(gpus: Sequence[GpuStatus], model: str) -> str:
-    """All GPUs in a line: `8 NVIDIA H100 80GB HBM3, 210Gi of 640Gi in use (32%)`."""
+    """All GPUs in a line: `8 NVIDIA H100 80GB HBM3, 210Gi of 640Gi in use (32%)`; the model alone if there is one."""
+    cards, instances = len({gpu.parent or gpu.uuid for gpu in gpus}), sum(gpu.parent is not None for gpu in gpus)
     if len(gpus) <= 1:
         return inert(model, _LONGEST_MODEL)
     used, total = Sum(), Sum()
@@ -149,7 +209,8 @@ def _total(gpus: Sequence[GpuStatus], model: str) -> str:
         total.add(gpu.memory.total)
     amounts = amount(used.total, used.at_least), amount(total.total, total.at_least)
     in_use = "".join(_use(*amounts, f" in use{_share(used.total, total.total)}"))
-    return f"{len(gpus)} {inert(model, _LONGEST_MODEL) or 'GPUs'}, {in_use}"
+    parts = f" with {count(instances, 'MIG instance')}" if instances else ""
+    return f"{cards} {inert(model, _LONGEST_MODEL) or ('GPU' if cards == 1 else 'GPUs')}{parts}, {in_use}"
 
 
 def _use(used: str, total: str, rest: str) -> tuple[str, str]:
@@ -165,36 +226,45 @@ def _share(part: int | None, whole: int | None) -> str:
 
 
 def account_bar(account: AccountStatus) -> Bar | None:
-    """The use of an account, with a line at its limit and one at what it declared; None if either is unknown."""
-    used, allowed, declared = account.least, account.allowed, account.declared
-    if allowed is None or (account.used is None and not used):
+    """The use of an account, with a line at its limit and one at what it declared; None if nothing is known of either.
+
+    What it may use besides is a part of its own.
+    """
+    used, allowed, declared, most = account.least, account.allowed, account.declared, account.used_at_most
+    if allowed is None or (account.used is None and not used and most is None):
         return None
     # A little room beyond the larger of the two, so that a line stays visible.
     whole = max(used, allowed) * 21 // 20
     lines = [("allowed", allowed), *([("declared", declared)] if declared not in (None, allowed) else [])]
-    return _bar([("over" if account.verdict == "over" else "use", used)], whole, lines)
+    parts = [("over" if account.verdict == "over" else "use", used)]
+    if account.used is None:
+        parts.append(("unknown", (whole if most is None else most) - used))
+    return _bar(parts, whole, lines)
 
 
-def amount(used: int | None, least: int = 0) -> str:
+def bar_terms(bars: Iterable[Bar | None], known: Iterable[str] = ()) -> tuple[tuple[str, str], ...]:
+    """What the parts and lines of these accounts' bars mean, as (CSS class, text), but for those that are `known`."""
+    kinds = frozenset().union(*(bar.kinds for bar in bars if bar is not None)).difference(known)
+    return tuple((css, text) for css, text in _BAR_TERMS.items() if css in kinds)
+
+
+def amount(used: int | None, least: int = 0, text: Callable[[int], str] = format_bytes) -> str:
     """Bytes: `at least 4Gi` if a part is unknown, `unknown` if nothing is known."""
     if used is not None:
-        return format_bytes(used)
-    return f"at least {format_bytes(least)}" if least else _UNKNOWN
+        return text(used)
+    return f"at least {text(least)}" if least else _UNKNOWN
 
 
-def _pods(status: Status, uses: Mapping[str, Sum], most_named: int) -> list[Part]:
+def _pods(names: Mapping[str, PodName], over: frozenset[str], uses: Mapping[str, Sum], most_named: int) -> list[Part]:
     """The pods of a GPU: those over their limits first, then the largest."""
-    titles = {account.uid: account.title for account in status.accounts}
-    over = {account.uid for account in status.accounts if account.verdict == "over"}
     ordered = sorted(uses.items(), key=lambda item: (item[0] not in over, -item[1].at_least, item[0]))
     return [
         Part(
             css="over" if uid in over else f"pod-{number}" if number < most_named else _REST[number % 2],
-            label=titles[uid],
+            pod=names[uid],
             used=used.total,
             least=used.at_least,
             note="over" if uid in over else "",
-            is_pod=True,
         )
         for number, (uid, used) in enumerate(ordered)
     ]
@@ -213,10 +283,11 @@ def _card(gpu: GpuStatus, pods: Sequence[Part], least_unattributed: int, *, most
     whole = max(memory.total, sum(least for _, least in drawn)) if memory.total else 0
     free = memory.total - memory.used if memory.total is not None and memory.used is not None else None
     used, of_whole = _use(amount(memory.used), amount(memory.total), _share(memory.used, memory.total))
+    is_instance = gpu.parent is not None
     return Card(
-        label=gpu_label(gpu),
+        label=gpu.profile or "MIG instance" if is_instance else gpu_label(gpu),
+        more=_place(gpu) if is_instance else gpu.name if has_model else "",
         uuid=gpu.uuid,
-        model=gpu.model if has_model else "",
         is_up=gpu.up,
         used=capital(used),
         whole=of_whole,

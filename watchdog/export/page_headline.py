@@ -1,5 +1,6 @@
-"""The input of the status page, and its headline: the state of the node in a sentence, and what to do."""
+"""The input of the status page, its names, and its headline: the state of the node in a sentence, and what to do."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,9 +22,10 @@ from watchdog.report.sentences.node import (
     unlisted,
 )
 from watchdog.report.status import AccountStatus, GapStatus, GpuStatus, HealthStatus, Status
-from watchdog.report.text import capital, clock_time, count, inert, span
+from watchdog.report.text import capital, clock_time, count, inert, shorten, span
 
-_LONGEST_TITLE: Final = 63  # of a name in large letters
+_LONGEST_SHOWN: Final = 40  # characters of a name; the UUID of a GPU has as many
+_LONG_NAMES: Final = re.compile(rf"[^\s/]{{{_LONGEST_SHOWN + 1},}}")
 _RECENT_S: Final = 900.0  # how long a kill or eviction stays in the headline
 _CHECK_DRIVER: Final = (
     "check the driver on the node: nvidia-smi, and the kernel log for NVRM and Xid. If both are fine, delete the "
@@ -40,6 +42,29 @@ _CHECK_LOG: Final = "wait a few seconds; if this does not change, read the watch
 STOPPED: Final = ("node_annotation", "stop_file")
 _LONGEST_FILTER: Final = 400  # more than any name that Kubernetes gives, so what is cut off could not match
 _MOST_FIELDS: Final = 20
+
+
+def short_names(text: str) -> str:
+    """A text in which each name of more than 40 characters lacks its middle, such as both parts of `namespace/pod`."""
+    if len(text) <= _LONGEST_SHOWN:
+        return text
+    return _LONG_NAMES.sub(lambda name: shorten(name[0], _LONGEST_SHOWN), text)
+
+
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """A pod as the page names it; page.html renders all of them by one macro, `pod_name`."""
+
+    namespace: str
+    pod: str
+    # Whether it is listed under its namespace, which then is not part of the name.
+    is_grouped: bool = False
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The name as it is shown, each long part without its middle; and the whole one."""
+        whole = inert(self.pod) if self.is_grouped else f"{inert(self.namespace)}/{inert(self.pod)}"
+        return short_names(whole), whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,12 +245,13 @@ def _pods(seen: PageInput, status: Status) -> str:
     if not seen.urgent:
         return _calm(status.accounts, is_sure=not seen.unlisted)
     first, pods = seen.urgent[0], {progress.account.title for progress in seen.urgent}
+    name, _ = PodName(first.account.namespace, first.account.pod).names
     next_step = first.gravest.short if first.gravest is not None else "no action follows"
     # Thresholds may be below the limit: of warnings, and of steps while a GPU is short of memory.
     is_over = all(progress.account.verdict == "over" for progress in seen.urgent)
     where = f"over {'its limit' if len(pods) == 1 else 'their limits'}" if is_over else "above a threshold"
     most = ":" if len(pods) == 1 else ". Most urgent:"
-    return f"{count(len(pods), 'pod')} {where}{most} {inert(first.account.title, _LONGEST_TITLE)}, {next_step}."
+    return f"{count(len(pods), 'pod')} {where}{most} {name}, {next_step}."
 
 
 def _calm(accounts: Sequence[AccountStatus], *, is_sure: bool) -> str:
@@ -243,7 +269,7 @@ def _recent_action(seen: PageInput, status: Status) -> str:
     action = next((act for act in recent if act.uid not in named), None)
     if action is None:
         return ""
-    pod = inert(f"{action.namespace}/{action.pod}", _LONGEST_TITLE)
+    pod, _ = PodName(action.namespace or "", action.pod or "").names
     more = f" ({len(recent)} in the last 15 minutes)" if len(recent) > 1 else ""
     ago = f"{seen.ago(action.at or 0.0)}{more}."
     is_done = action.result == "done"

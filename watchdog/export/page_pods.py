@@ -3,12 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
-from watchdog.core.units import format_bytes
-from watchdog.export.page_cards import account_bar, amount
-from watchdog.export.page_headline import PageInput
+from watchdog.core.units import ByteColumn
+from watchdog.export.page_cards import Bar, account_bar, amount
+from watchdog.export.page_headline import PageInput, PodName
 from watchdog.report.progress import AccountProgress, Level
+from watchdog.report.sentences.node import few
 from watchdog.report.status import AccountStatus
 from watchdog.report.text import count, inert
 
@@ -45,6 +46,11 @@ class PodTable:
     rule: str | None
 
     @property
+    def bars(self) -> Iterable[Bar | None]:
+        """The bar of each row."""
+        return (cast("Bar | None", row["bar"]) for group in self.groups for row in group.rows)
+
+    @property
     def has_filter(self) -> bool:
         """Whether there are enough pods for a filter to help."""
         return self.total > _MOST_WITHOUT_FILTER
@@ -76,9 +82,10 @@ def _pods(accounts: Iterable[AccountProgress]) -> int:
 
 
 def _groups(shown: Sequence[AccountProgress], seen: PageInput, *, names_rule: bool) -> Iterable[PodGroup]:
+    column = ByteColumn.of(each for progress in shown for each in _amounts(progress.account))
     if len(shown) <= _MOST_IN_ONE_TABLE:
         if shown:
-            rows = tuple(_row(progress, progress.account.title, seen, names_rule=names_rule) for progress in shown)
+            rows = tuple(_row(progress, seen, column, is_grouped=False, names_rule=names_rule) for progress in shown)
             yield PodGroup(namespace="", rows=rows)
         return
     by_namespace: defaultdict[str, list[AccountProgress]] = defaultdict(list)
@@ -90,8 +97,13 @@ def _groups(shown: Sequence[AccountProgress], seen: PageInput, *, names_rule: bo
             pods=count(_pods(own), "pod"),
             used=_used(own),
             problems=tuple(_problems(own)),
-            rows=tuple(_row(progress, progress.account.pod, seen, names_rule=names_rule) for progress in own),
+            rows=tuple(_row(progress, seen, column, is_grouped=True, names_rule=names_rule) for progress in own),
         )
+
+
+def _amounts(account: AccountStatus) -> tuple[int | None, ...]:
+    """The amounts of a row."""
+    return account.least, account.used_at_most, account.allowed, account.declared
 
 
 def _used(accounts: Iterable[AccountProgress]) -> str:
@@ -111,26 +123,43 @@ def _problems(accounts: Iterable[AccountProgress]) -> Iterable[tuple[str, str]]:
 
 def place(account: AccountStatus, labels: Mapping[str, str]) -> str:
     """The part of a pod that an account covers: `container main, GPU 0`; empty: the whole pod."""
-    container, gpu = account.container, account.gpu
-    parts = [] if container is None else [f"container {inert(container)}" if container else "an unknown container"]
-    return ", ".join([*parts, *([] if gpu is None else [inert(labels.get(gpu, gpu))])])
+    gpu = account.gpu
+    return ", ".join(filter(None, (_container(account), "" if gpu is None else inert(labels.get(gpu, gpu)))))
 
 
-def _row(progress: AccountProgress, title: str, seen: PageInput, *, names_rule: bool) -> Row:
-    """An account as a row of a table."""
+def _container(account: AccountStatus) -> str:
+    """The container that an account covers; empty: all of them."""
+    container = account.container
+    if container is None:
+        return ""
+    return f"container {inert(container)}" if container else "an unknown container"
+
+
+def _gpus(account: AccountStatus, labels: Mapping[str, str]) -> list[str]:
+    """The names of the GPUs that an account's memory is on, in the order of the node."""
+    used = {process.gpu for process in account.processes} if account.gpu is None else {account.gpu}
+    if len(used) == 1:
+        return [labels.get(uuid, uuid) for uuid in used]
+    return [*(label for uuid, label in labels.items() if uuid in used), *sorted(used - labels.keys())]
+
+
+def _row(progress: AccountProgress, seen: PageInput, column: ByteColumn, *, is_grouped: bool, names_rule: bool) -> Row:
+    """An account as a row of a table, its amounts in the notation of the column."""
     account, gravest = progress.account, progress.gravest
-    most, allowed = account.used_at_most, account.allowed
+    most, allowed, declared = account.used_at_most, account.allowed, account.declared
     state = _STATES.get(account.verdict, account.verdict)
     verdict_css = Level.WATCH.value if account.verdict in _URGENT_VERDICTS else ""
+    gpus = _gpus(account, seen.labels)
     return {
-        "title": title,
-        "place": place(account, seen.labels),
+        "pod": PodName(account.namespace, account.pod, is_grouped),
+        "container": _container(account),
         "rule": account.rule if names_rule else None,
+        "gpus": few(gpus) if gpus else "unknown" if account.used is None else "none",
         "bar": account_bar(account),
-        "used": amount(account.used, account.least),
-        "most": format_bytes(most) if most is not None else "",
-        "allowed": format_bytes(allowed) if allowed is not None else "",
-        "declared": amount(account.declared) if allowed is not None and account.declared != allowed else "",
+        "used": amount(account.used, account.least, column.text),
+        "most": column.text(most) if most is not None else "",
+        "allowed": column.text(allowed) if allowed is not None else "",
+        "declared": column.text(declared) if declared is not None else "",
         "state": f"{state}, {gravest.short}" if gravest is not None else state,
         "css": progress.level.value if progress.steps else verdict_css,
         "is_protected": account.protected is not None,

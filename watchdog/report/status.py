@@ -423,6 +423,11 @@ class RecentStatus(Struct, frozen=True, kw_only=True):
     signals: tuple[SignalStatus, ...] = ()
 
     @property
+    def compared(self) -> int:
+        """The bytes that were compared with what it was allowed: with what others used of its claims."""
+        return ((self.used_at_least if self.used is None else self.used) or 0) + (self.used_beside or 0)
+
+    @property
     def effect_at(self) -> Moment | None:
         """When the first signal was sent or the eviction accepted; if neither is known, when the action began."""
         if self.signals:

@@ -386,14 +386,15 @@ def _gap(gap: Gap, since_s: float | None) -> GapStatus:
     )
 
 
-def _place(gpu: Gpu) -> tuple[int, int, int, int]:
+def _place(gpu: Gpu) -> tuple[int, str, int, int, int]:
     """Where a GPU is among those of its node: by the index of its card, an instance by its slice.
 
     A driver names a card that it has lost after all others.
     """
     none = -1  # a card without MIG has neither, and a driver need not say where an instance is
     first_slice = gpu.placement[1] if gpu.placement is not None else none
-    return gpu.index, first_slice, *(none if number is None else number for number in (gpu.gi, gpu.ci))
+    gi, ci = (none if number is None else number for number in (gpu.gi, gpu.ci))
+    return gpu.index, gpu.parent or "", first_slice, gi, ci
 
 
 def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, report: CycleReport, hour: Hour | None) -> GpuStatus:

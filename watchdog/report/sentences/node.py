@@ -67,15 +67,24 @@ STRAYS: Final[Mapping[str, StrayWords]] = {
 
 def gpu_label(gpu: GpuStatus) -> str:
     """The name of a GPU for people: `GPU 3`, of a MIG instance `GPU 3, instance 1`."""
-    card = f"GPU {inert(gpu.uuid) if gpu.index is None else gpu.index}"
-    return card if gpu.gi is None else f"{card}, instance {gpu.gi}"
+    return card_label(gpu) if gpu.gi is None else f"{card_label(gpu)}, instance {gpu.gi}"
+
+
+def card_label(gpu: GpuStatus) -> str:
+    """The name of its card."""
+    return f"GPU {inert(gpu.uuid) if gpu.index is None else gpu.index}"
 
 
 def gpu_labels(gpus: Sequence[GpuStatus]) -> str:
     """The names of the first few GPUs, and how many more there are: `GPU 0, GPU 1, GPU 2 and 2 more`."""
-    names, more = [gpu_label(gpu) for gpu in gpus[:_MOST_NAMED]], len(gpus) - _MOST_NAMED
-    last = f"{more} more" if more > 0 else names.pop()
-    return f"{', '.join(names)} and {last}" if names else last
+    return few([gpu_label(gpu) for gpu in gpus])
+
+
+def few(names: Sequence[str]) -> str:
+    """The first few of some names, and how many more there are: `a, b, c and 2 more`."""
+    first, more = list(names[:_MOST_NAMED]), len(names) - _MOST_NAMED
+    last = f"{more} more" if more > 0 else first.pop()
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def gap_subject(gap: GapStatus, gpus: Sequence[GpuStatus]) -> str:
