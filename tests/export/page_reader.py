@@ -16,7 +16,7 @@ from watchdog.export.page_headline import PageInput
 from watchdog.report.status import HealthStatus, Moment, RecentStatus
 from watchdog.report.status_build import status_of
 
-_VOID: Final = frozenset({"meta", "link", "br", "rect", "line", "circle", "input"})
+_VOID: Final = frozenset({"meta", "link", "br", "rect", "circle", "input"})
 _CELLS: Final = frozenset({"td", "th"})
 _BLOCKS: Final = frozenset(
     {"p", "li", "h1", "h2", "h3", "h4", "summary", "td", "th", "dt", "dd", "caption", "div", "tr", "br"}

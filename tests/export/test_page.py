@@ -178,16 +178,15 @@ def test_why_a_limit_is_unknown_stands_beside_it() -> None:
 
 
 def test_recent_actions_are_rows_with_their_sentences_on_demand() -> None:
-    """When, which pod, the result, and what it used of its limit; why and what came of it are collapsed in the row."""
+    """When, which pod, the result, and what it used of its limit; why and what came of it are collapsed below."""
     done = action(used=int(12.4 * Gi), allowed=int(10.2 * Gi))
-    page = read(quiet(40), recent=(done,), now_s=at(40).wall_s)
-    assert page.rows["recent"] == [
+    page = read(quiet(40), recent=(done, action(why="")), now_s=at(40).wall_s)
+    assert page.rows["recent"][:2] == [
         ["Time", "Pod", "Result", "Use of limit"],
-        [
-            "08:00:00 UTC 40s ago", "a/trainer container main", f"{result_short(done)}{done.why}{done.outcome}",
-            "12.4Gi of 10.2Gi",
-        ],
-    ]  # fmt: skip
+        ["08:00:00 UTC 40s ago", "a/trainer container main", result_short(done), "12.40Gi of 10.20Gi"],
+    ]
+    folded = "Why, and what came of it 08:00:00 UTC It was over. It is gone. 08:00:00 UTC It is gone. Older actions"
+    assert folded in page.text("recent")
     assert [values for tag, values in page.elements if tag == "details"] == [{}] * 2, "the watchdog's own state too"
     page = read(quiet(40), recent=(done,), query=PageQuery(shows_all=True))
     assert [values for tag, values in page.elements if tag == "details"] == [{"open": ""}] * 2

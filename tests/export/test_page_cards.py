@@ -142,6 +142,8 @@ def test_the_mark_of_a_limit_is_visible_on_any_filling(theme: str) -> None:
     low, high = sorted(luminance(colours[name]) for name in ("mark", "bg"))
     assert (high + 0.05) / (low + 0.05) > 10
     (mark,) = re.findall(r"\.bar rect\.allowed, [^{]*\{([^}]*)\}", STYLE.partition("@media (forced")[0])
-    assert re.search(r"stroke: var\(--bg\); stroke-width: 4px; paint-order: stroke;", mark)
+    assert re.search(r"stroke: var\(--bg\); stroke-width: 2px;", mark)
     drawn = [values for tag, values in read(climbing(9)).elements if values.get("class") == "allowed"]
-    assert [each["width"] for each in drawn] == ["4"] * 3, "two bars and what they mean"
+    assert [each["width"] for each in drawn] == ["6"] * 3, (
+        "in two bars, and where they are explained: 4 without the edge"
+    )
