@@ -1,7 +1,5 @@
 """Hostile names in a real Chromium: whatever tenants call things stays text, in its place."""
 
-from collections.abc import Iterator
-
 import pytest
 from playwright.sync_api import Browser
 
@@ -10,22 +8,10 @@ from tests.browser.test_page import check_fits
 from tests.export.page_reader import action
 from tests.export.test_page_hostile import HOSTILE, hostile
 from watchdog.export.endpoints import Endpoints
-from watchdog.export.http_server import HttpServer
-from watchdog.export.metrics import Metrics
 from watchdog.report.status import Moment, RecentStatus
 
 pytestmark = [pytest.mark.slow]
 _BOXES = """() => [...document.querySelectorAll('bdi')].map(e => getComputedStyle(e).unicodeBidi)"""
-
-
-@pytest.fixture
-def endpoints() -> Iterator[tuple[Endpoints, str]]:
-    """Endpoints, and the address at which it is served."""
-    made = Endpoints(Metrics(), 1.0)
-    server = HttpServer("127.0.0.1:0", made)
-    server.start()
-    yield made, f"http://127.0.0.1:{server.port}/?still"
-    server.close()
 
 
 def done(name: str) -> tuple[RecentStatus, ...]:
