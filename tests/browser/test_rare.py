@@ -73,6 +73,11 @@ RARE: Final[Mapping[str, CycleReport]] = {
 }
 
 
+# How wide the parts and marks of the bars in sight are.
+_WIDTHS: Final = """() => [...document.querySelectorAll('.bar')].filter(e => e.checkVisibility())
+  .flatMap(e => [...e.children]).map(e => e.getBoundingClientRect().width)"""
+
+
 def acted(namespace: str = "team", name: str = "notebook") -> Iterator[RecentStatus]:
     """Twenty actions, a minute apart."""
     for n in range(20):
@@ -95,6 +100,7 @@ def test_a_rare_node_is_accessible_and_fits(
     for address in (url, f"{url}&all"):
         with visit(browser, address, size, theme) as seen:
             check_fits(seen)
+            assert 0 not in seen.page.evaluate(_WIDTHS)
             assert seen.reported == []
             assert seen.violations() == []
         with visit(browser, address, size, theme, zoom=2.0) as seen:

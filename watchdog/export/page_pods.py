@@ -139,8 +139,8 @@ def _gpus(account: AccountStatus, labels: Mapping[str, str]) -> list[str]:
     """The names of the GPUs that an account's memory is on, in the order of the node."""
     used = {process.gpu for process in account.processes} if account.gpu is None else {account.gpu}
     if len(used) == 1:
-        return [labels.get(uuid, uuid) for uuid in used]
-    return [*(label for uuid, label in labels.items() if uuid in used), *sorted(used - labels.keys())]
+        return [labels.get(uuid) or inert(uuid) for uuid in used]
+    return [*(label for uuid, label in labels.items() if uuid in used), *map(inert, sorted(used - labels.keys()))]
 
 
 def _row(progress: AccountProgress, seen: PageInput, column: ByteColumn, *, is_grouped: bool, names_rule: bool) -> Row:
