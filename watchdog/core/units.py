@@ -84,8 +84,8 @@ def format_bytes(amount: int) -> str:
 class ByteColumn:
     """The notation of all amounts in a column: one unit and one number of decimals, so that they compare at a glance.
 
-    The unit is Gi, or Mi where nothing reaches 1 Gi. The smallest amount has two significant digits, or more where that
-    takes no more than two decimals.
+    The unit is Gi, or Mi where nothing reaches 1 Gi. The smallest amount decides on the decimals: none from 100 units
+    on, one from 1 unit on, two below that.
     """
 
     suffix: str

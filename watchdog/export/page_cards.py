@@ -171,7 +171,7 @@ def _model(gpu: GpuStatus) -> str:
 
 
 def _by_card(gpus: Sequence[GpuStatus], made: Sequence[Card], *, has_model: bool) -> Iterator[Card | MigCard]:
-    """The cards, each MIG instance on its own."""
+    """The cards; the MIG instances of one are together."""
     for parent, group in groupby(zip(gpus, made, strict=True), lambda each: each[0].parent):
         first, *others = group
         if parent is None:
