@@ -19,6 +19,7 @@ from watchdog.core.rules import MODE, REASON
 from watchdog.core.units import ByteColumn, format_bytes, format_duration
 from watchdog.export.page_cards import Bar, account_bar, amount, bar_terms, cards
 from watchdog.export.page_headline import SEE_ABOVE, STOPPED, Headline, PageInput, PodName, headline, short_names
+from watchdog.export.page_hour import account_hour
 from watchdog.export.page_pods import Row, place, pod_table
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_NAMESPACE
 from watchdog.report.health import OK
@@ -130,6 +131,7 @@ def _urgent(progress: AccountProgress, seen: PageInput, number: int) -> Row:
         "place": place(account, seen.labels),
         "steps": progress.steps,
         "bar": account_bar(account),
+        "hour": account_hour(account),
         "used": amount(account.used, account.least) + _together(account),
         "allowed": format_bytes(allowed) if allowed is not None else "",
         "origin": origin,

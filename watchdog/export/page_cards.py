@@ -13,6 +13,7 @@ from typing import Final
 from watchdog.core.residual import Sum
 from watchdog.core.units import format_bytes
 from watchdog.export.page_headline import PodName
+from watchdog.export.page_hour import Sparkline, sparkline
 from watchdog.report.sentences.node import card_label, gpu_label
 from watchdog.report.status import AccountStatus, GpuStatus, Status
 from watchdog.report.text import capital, count, inert
@@ -96,6 +97,7 @@ class Card:
     # It follows `used` without a blank.
     whole: str
     bar: Bar | None
+    hour: Sparkline | None
     legend: tuple[Part, ...]
 
 
@@ -121,6 +123,8 @@ class CardSection:
     bars: int
     # What the words below the GPUs mean.
     terms: tuple[str, ...]
+    # Whether any of them has its last hour.
+    have_hours: bool
 
     @property
     def are_many(self) -> bool:
@@ -162,6 +166,7 @@ def cards(status: Status, *, names_all: bool) -> CardSection:
         cards=tuple(_by_card(status.gpus, made, has_model=len(models) > 1)),
         bars=len(made),
         terms=tuple(text for css, text in _TERMS.items() if css in shown),
+        have_hours=any(card.hour is not None for card in made),
     )
 
 
@@ -292,6 +297,7 @@ def _card(gpu: GpuStatus, pods: Sequence[Part], least_unattributed: int, *, most
         used=capital(used),
         whole=of_whole,
         bar=_bar(drawn, whole),
+        hour=sparkline(gpu.hour, "its size"),
         legend=(
             *pods[:most_named],
             *_summed(pods[most_named:], are_more=most_named > 0),

@@ -7,7 +7,7 @@ from typing import Final
 
 from watchdog.core.policy import Do
 from watchdog.report.hour import ABOVE
-from watchdog.report.status import HourStatus
+from watchdog.report.status import AccountStatus, HourStatus
 from watchdog.report.text import count
 
 # In units of the drawing: from one level to the next, and the height of the tallest, below the marks.
@@ -20,15 +20,12 @@ _ACTIONS: Final = {do.value[0]: do for do in Do}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sparkline:
-    """The strokes of a sparkline, as the `d` of a path each; empty: there are none."""
+    """A sparkline: the `d` of a path for each kind of stroke that it has."""
 
     width: int
-    # Of what was within the limit, and above it.
-    within: str
-    above: str
-    # Of warnings, and of other actions.
-    warned: str
-    acted: str
+    height: int
+    # By CSS class: what was within the limit and above it, warnings, and other actions.
+    paths: tuple[tuple[str, str], ...]
     # What it shows, for who does not see it.
     label: str
 
@@ -39,14 +36,23 @@ def sparkline(hour: object, limit: str) -> Sparkline | None:
         return None
     levels = [(place, int(level)) for place, level in enumerate(hour.levels) if level != " "]
     marks = [(place, _ACTIONS.get(letter)) for place, letter in enumerate(hour.marks) if letter != " "]
+    paths = (
+        ("within", _strokes(levels, lambda level: level < ABOVE)),
+        ("above", _strokes(levels, lambda level: level >= ABOVE)),
+        ("warned", _marks(place for place, do in marks if do is Do.WARN)),
+        ("acted", _marks(place for place, do in marks if do is not Do.WARN)),
+    )
     return Sparkline(
         width=STEP * len(hour.levels),
-        within=_strokes(levels, lambda level: level < ABOVE),
-        above=_strokes(levels, lambda level: level >= ABOVE),
-        warned=_marks(place for place, do in marks if do is Do.WARN),
-        acted=_marks(place for place, do in marks if do is not Do.WARN),
+        height=HEIGHT,
+        paths=tuple((css, strokes) for css, strokes in paths if strokes),
         label="; ".join(filter(None, (_against(hour, limit), _unknown(hour), _done(do for _, do in marks)))),
     )
+
+
+def account_hour(account: AccountStatus) -> Sparkline | None:
+    """The sparkline of an account; None if it has none."""
+    return sparkline(account.hour, "its limit" if account.allowed is not None else "")
 
 
 def _strokes(levels: Iterable[tuple[int, int]], is_wanted: Callable[[int], bool]) -> str:

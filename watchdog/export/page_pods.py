@@ -8,6 +8,7 @@ from typing import Final, cast
 from watchdog.core.units import ByteColumn
 from watchdog.export.page_cards import Bar, account_bar, amount
 from watchdog.export.page_headline import PageInput, PodName
+from watchdog.export.page_hour import account_hour
 from watchdog.report.progress import AccountProgress, Level
 from watchdog.report.sentences.node import few
 from watchdog.report.status import AccountStatus
@@ -49,6 +50,11 @@ class PodTable:
     def bars(self) -> Iterable[Bar | None]:
         """The bar of each row."""
         return (cast("Bar | None", row["bar"]) for group in self.groups for row in group.rows)
+
+    @property
+    def have_hours(self) -> bool:
+        """Whether any row has its last hour."""
+        return any(row["hour"] for group in self.groups for row in group.rows)
 
     @property
     def has_filter(self) -> bool:
@@ -156,6 +162,7 @@ def _row(progress: AccountProgress, seen: PageInput, column: ByteColumn, *, is_g
         "rule": account.rule if names_rule else None,
         "gpus": few(gpus) if gpus else "unknown" if account.used is None else "none",
         "bar": account_bar(account),
+        "hour": account_hour(account),
         "used": amount(account.used, account.least, column.text),
         "most": column.text(most) if most is not None else "",
         "allowed": column.text(allowed) if allowed is not None else "",
