@@ -96,5 +96,4 @@ def test_the_page_has_the_hour_of_cards_and_pods(endpoints: Endpoints, clock: Cl
     labels = re.findall(r'<svg class="hour"[^>]* aria-label="([^"]*)"', html)
     within, above = "within its size in the last hour", "above its limit in 2 of the last 60 minutes"
     assert labels == [within, within, above, above]
-    assert html.count("The small plots are the last hour") == 1
-    assert html.count("Last hour</th>") == 1
+    assert html.count("Small plots: the last hour") == 1

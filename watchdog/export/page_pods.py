@@ -52,11 +52,6 @@ class PodTable:
         return (cast("Bar | None", row["bar"]) for group in self.groups for row in group.rows)
 
     @property
-    def have_hours(self) -> bool:
-        """Whether any row has its last hour."""
-        return any(row["hour"] for group in self.groups for row in group.rows)
-
-    @property
     def has_filter(self) -> bool:
         """Whether there are enough pods for a filter to help."""
         return self.total > _MOST_WITHOUT_FILTER
