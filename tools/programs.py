@@ -68,6 +68,10 @@ ACTIONLINT: Final = (
 )
 KREW: Final = (_Build(module="krew", packages=("sigs.k8s.io/krew/cmd/krew",), output="krew"),)
 DISCOVERY: Final = (_Build(module="discovery", packages=(".",), output="discovery"),)
+_RBAC_PROXY: Final = "kube-rbac-proxy"
+RBAC_PROXY: Final = (
+    _Build(module=_RBAC_PROXY, packages=(f"github.com/brancz/{_RBAC_PROXY}/cmd/{_RBAC_PROXY}",), output=_RBAC_PROXY),
+)
 
 
 def programs() -> Path:
@@ -108,6 +112,11 @@ def krew() -> Path:
 def discovery() -> Path:
     """Prometheus' discovery of Kubernetes as a program (see programs/discovery/main.go). Raises NoProgramsError."""
     return _built(DISCOVERY, ("discovery",)) / "discovery"
+
+
+def kube_rbac_proxy() -> Path:
+    """The proxy that the chart can put in front of the daemon. Raises NoProgramsError."""
+    return _built(RBAC_PROXY, (_RBAC_PROXY,)) / _RBAC_PROXY
 
 
 def vnu() -> list[str]:
@@ -261,6 +270,7 @@ def main() -> int:
         print(actionlint())
         print(discovery())
         print(krew())
+        print(kube_rbac_proxy())
     except NoProgramsError as error:
         print(f"programs: {error}", file=sys.stderr)
         return 0 if isinstance(error, NoGoError) and not os.environ.get("CI") else 1
