@@ -26,14 +26,15 @@ def parse_listen(listen: str) -> tuple[str, int]:
     return (host[1:-1] if is_bracketed else host), int(port)
 
 
-def listen_error(error: OSError, listen: str) -> ListenError:
-    """Why listening on an address failed, with the remedy."""
+def listen_error(error: OSError, listen: str, option: str = "--listen") -> ListenError:
+    """Why listening on an address, of this option, failed, with the remedy."""
+    other = f"choose another with `{option}`"
     remedies = {
-        errno.EADDRINUSE: "another process listens there, perhaps another gpu-watchdog; choose another with `--listen`",
-        errno.EADDRNOTAVAIL: "this machine has no such address; choose another with `--listen`",
-        errno.EACCES: "ports below 1024 require a privilege that this process lacks; choose another with `--listen`",
+        errno.EADDRINUSE: f"another process listens there, perhaps another gpu-watchdog; {other}",
+        errno.EADDRNOTAVAIL: f"this machine has no such address; {other}",
+        errno.EACCES: f"ports below 1024 require a privilege that this process lacks; {other}",
     }
-    remedy = remedies.get(error.errno or 0, "choose another with `--listen`")
+    remedy = remedies.get(error.errno or 0, other)
     return ListenError(f"can't listen on {listen}: {error.strerror or error}: {remedy}")
 
 
@@ -71,6 +72,8 @@ class Options:
     procfs: Path = DEFAULT_PROCFS
     # ADDR:PORT, as `parse_listen` reads it.
     listen: str = DEFAULT_LISTEN
+    # A further one, at which only /healthz and /readyz answer; empty: none.
+    probes: str = ""
     journal: Path = DEFAULT_JOURNAL
     # None: the service account of the pod that the daemon runs in.
     kubeconfig: Path | None = None

@@ -371,6 +371,26 @@ def test_ipv6(endpoints: Endpoints, clock: Clock) -> None:
         assert server.address == f"[::1]:{server.port}"
 
 
+def test_a_further_address_answers_only_probes(endpoints: Endpoints, clock: Clock) -> None:
+    """What `--probes` opens to everybody shows whether the daemon works, and nothing else; the first has it all."""
+    endpoints.publish(quiet())
+    server = HttpServer("127.0.0.1:0", endpoints, "127.0.0.1:0")
+    server.start()
+    try:
+        first, probes = (Site(endpoints, clock, port) for port in (server.port, server.probes_port))
+        pages, odd = ["/", "/metrics", "/api/status", "/api/summary"], ["//healthz", "/healthz/../metrics"]
+        for path in ("/healthz", "/readyz"):
+            assert probes.get(path)[1] == first.get(path)[1]
+            assert probes.status(path) == 200
+        assert {probes.status(path) for path in (*pages, *odd)} == {404}
+        assert probes.get("/metrics")[1] == b"not found; there are /healthz and /readyz\n"
+        assert {first.status(path) for path in pages} == {200}
+        with pytest.raises(ListenError, match=r"another process listens there.*`--probes`"):
+            HttpServer("127.0.0.1:0", endpoints, f"127.0.0.1:{server.probes_port}")
+    finally:
+        server.close()
+
+
 def test_an_address_in_use_is_refused_with_the_remedy(site: Site) -> None:
     """A second daemon on the same address says what to do, and the first one goes on."""
     with pytest.raises(ListenError, match=r"another process listens there.*`--listen`"):

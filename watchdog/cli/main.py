@@ -33,6 +33,7 @@ from watchdog.cli.options import (
     pod_of_daemon,
     pod_of_journal,
     policy_option,
+    probes_option,
     since_option,
     since_week,
     url_option,
@@ -387,6 +388,7 @@ SHORTEST_S, LONGEST_S = 0.2, 3600.0
 @node_options
 @journal_option
 @listen_option
+@probes_option
 def run(**options: Any) -> None:
     """Run the daemon until SIGTERM or SIGINT. It reloads the policy on SIGHUP and when the file changes."""
     from watchdog.cli.run import run_daemon
@@ -423,6 +425,7 @@ def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
 @node_options
 @journal_option
 @listen_option
+@probes_option
 @context_options
 @click.option("--all", "shows_all", is_flag=True, help="Also show checks that are ok.")
 @json_option

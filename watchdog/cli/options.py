@@ -211,7 +211,8 @@ def checked(is_valid: Callable[[str], object], message: str) -> Callable[[click.
 
 def _listen(_context: click.Context, parameter: click.Parameter, value: str) -> str:
     try:
-        parse_listen(value)
+        if value != parameter.default:
+            parse_listen(value)
     except ListenError as error:
         raise click.BadParameter(str(error), param=parameter) from error
     return value
@@ -271,6 +272,17 @@ listen_option = click.option(
     metavar="ADDR:PORT",
     callback=_listen,
     help="Address and port of /metrics, /healthz, /readyz and the status page.",
+)
+probes_option = click.option(
+    "--probes",
+    envvar="GPU_WATCHDOG_PROBES",
+    show_envvar=True,
+    default="",
+    show_default="none",
+    metavar="ADDR:PORT",
+    callback=_listen,
+    help="A further address and port, at which only /healthz and /readyz answer: for a --listen behind a proxy that "
+    "asks for credentials, which the kubelet does not have.",
 )
 url_option = click.option(
     "--url",

@@ -195,7 +195,7 @@ class Sinks:
         stop_path = str(stop_file(options.journal).absolute())
         to_do = {reason: problem.remedy for reason, problem in problems(options.journal, options.node).items()}
         self._endpoints = Endpoints(self._metrics, policy.interval_s, remedies=to_do, stop_file=stop_path)
-        self._server = HttpServer(options.listen, self._endpoints) if options.serves else None
+        self._server = HttpServer(options.listen, self._endpoints, options.probes) if options.serves else None
         self._changes = Changes(self._remedies)
         self.daemon_log = Log()
         self.keeper = JournalKeeper(

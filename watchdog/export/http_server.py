@@ -18,7 +18,7 @@ from watchdog.clock import Bell
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.log import Log
 from watchdog.export.web import respond
-from watchdog.options import listen_error, parse_listen
+from watchdog.options import ListenError, listen_error, parse_listen
 
 # For a connection until its request is complete, and for its response until the client has received it.
 DEADLINE_S: Final = 5.0
@@ -47,6 +47,8 @@ class _Client:
     """A connection: its request is read, its response sent, then further data is read and discarded."""
 
     connection: socket.socket
+    # Whether it has come to the address at which only the probes answer.
+    only_probes: bool = False
     until_s: float = 0.0
     request: bytearray = field(default_factory=bytearray)
     unsent: list[memoryview] = field(default_factory=list)
@@ -64,22 +66,30 @@ _Pool = dict[_Client, None]  # the oldest first
 class HttpServer:
     """Serves the endpoints between `start` and `close`."""
 
-    def __init__(self, listen: str, endpoints: Endpoints) -> None:
-        """Bind the address; ListenError if that fails."""
+    def __init__(self, listen: str, endpoints: Endpoints, probes: str = "") -> None:
+        """Bind the address, and the one at which only the probes answer, if any; ListenError if that fails."""
         self._listen = listen
         self._endpoints = endpoints
         self._reading: _Pool = {}
         self._waiting: _Pool = {}  # with a complete request
         self._sending: _Pool = {}
         self._closing = False
-        try:
-            self._listener = _listener(*parse_listen(listen))
-        except OSError as error:
-            raise listen_error(error, listen) from error
-        self.port = int(self._listener.getsockname()[1])
+        listener = _listener(listen, "--listen")
+        # With each, whether only the probes answer there.
+        self._listeners = {listener: False}
+        self.port = self.probes_port = int(listener.getsockname()[1])
+        if probes:
+            try:
+                further = _listener(probes, "--probes")
+            except ListenError:
+                listener.close()
+                raise
+            self._listeners[further] = True
+            self.probes_port = int(further.getsockname()[1])
         self._bell = Bell()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
+        for each in self._listeners:
+            self._selector.register(each, selectors.EVENT_READ)
         self._selector.register(self._bell, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
@@ -118,7 +128,8 @@ class HttpServer:
                     self._advance(client, self._receive)
             self._drop_late()
             if None in ready and not self._closing:
-                self._accept()
+                for listener, only_probes in self._listeners.items():
+                    self._accept(listener, only_probes=only_probes)
             if self._waiting:  # one per round: new connections and probes come first, however many clients scrape
                 self._advance(next(iter(self._waiting)), self._respond_to)
 
@@ -129,7 +140,9 @@ class HttpServer:
     def _release(self) -> None:
         for client in self._clients:
             self._drop(client)
-        for resource in (self._selector, self._listener, self._bell):
+        for listener in self._listeners:
+            listener.close()
+        for resource in (self._selector, self._bell):
             resource.close()
 
     def _patience_s(self) -> float | None:
@@ -145,10 +158,10 @@ class HttpServer:
             if client.until_s <= now_s:
                 self._drop(client)
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket, *, only_probes: bool) -> None:
         for _ in range(_AT_ONCE):
             try:
-                connection, _ = self._listener.accept()
+                connection, _ = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -157,7 +170,8 @@ class HttpServer:
                 return
             connection.settimeout(0)
             try:
-                self._selector.register(connection, selectors.EVENT_READ, client := _Client(connection))
+                client = _Client(connection, only_probes)
+                self._selector.register(connection, selectors.EVENT_READ, client)
             except OSError:  # out of kernel memory
                 connection.close()
                 continue
@@ -220,7 +234,7 @@ class HttpServer:
 
     def _respond(self, client: _Client) -> tuple[bytes, bytes]:
         try:
-            return respond(self._endpoints, bytes(client.request))
+            return respond(self._endpoints, bytes(client.request), only_probes=client.only_probes)
         except Exception as error:  # one request must not end the thread that serves all of them
             Log().error(f"an HTTP request failed unexpectedly; please report this: {error!r}")
             return b"", b""
@@ -233,15 +247,19 @@ class HttpServer:
         client.connection.close()
 
 
-def _listener(host: str, port: int) -> socket.socket:
-    """A non-blocking listening socket; OSError if the address can't be bound."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+def _listener(address: str, option: str) -> socket.socket:
+    """A non-blocking listening socket; ListenError if the address, of this option, can't be bound."""
+    host, port = parse_listen(address)
+    try:
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise listen_error(error, address, option) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise listen_error(error, address, option) from error
     listener.settimeout(0)
     return listener

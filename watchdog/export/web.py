@@ -7,7 +7,7 @@ Here there are two formats, so two renderings per cycle serve all clients.
 
 import gzip
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
@@ -62,18 +62,19 @@ class HttpResponse:
     headers: Headers = ()
 
 
-def route(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
+def route(endpoints: Endpoints, request: HttpRequest, *, only_probes: bool = False) -> HttpResponse:
     """The response to a GET; any path that is not exactly a route is not found."""
-    handler = _ROUTES.get(request.path)
-    return handler(endpoints, request) if handler is not None else _text(HTTPStatus.NOT_FOUND, _NOT_FOUND)
+    routes = _PROBES if only_probes else _ROUTES
+    handler = routes.get(request.path)
+    return handler(endpoints, request) if handler is not None else _not_found(routes)
 
 
-def respond(endpoints: Endpoints, request: bytes) -> tuple[bytes, bytes]:
+def respond(endpoints: Endpoints, request: bytes, *, only_probes: bool = False) -> tuple[bytes, bytes]:
     """The head and the body of the response to the bytes of a request, whatever they are; empty if they hold none.
 
     The body is the cached object itself, not a copy, however many clients read it slowly.
     """
-    handler = _Handler(endpoints, request)
+    handler = _Handler(endpoints, request, only_probes=only_probes)
     return handler.wfile.getvalue(), handler.body
 
 
@@ -125,16 +126,24 @@ def _json(endpoints: Endpoints, request: HttpRequest, packed: bytes | None) -> H
     return _packed(request, packed, "application/json")
 
 
-_NOT_FOUND: Final = "not found; there are /, /metrics, /healthz, /readyz, /api/status, /api/summary and /api/history"
-_ROUTES: Final[dict[str, Callable[[Endpoints, HttpRequest], HttpResponse]]] = {
-    "/": _page,
-    "/metrics": _metrics,
+_Routes = Mapping[str, Callable[[Endpoints, HttpRequest], HttpResponse]]
+_PROBES: Final[_Routes] = {
     "/healthz": lambda endpoints, _: _probe(endpoints.health()),
     "/readyz": lambda endpoints, _: _probe(endpoints.readiness()),
+}
+_ROUTES: Final[_Routes] = {
+    "/": _page,
+    "/metrics": _metrics,
+    **_PROBES,
     "/api/status": _status,
     "/api/summary": _summary,
     "/api/history": _history,
 }
+
+
+def _not_found(routes: _Routes) -> HttpResponse:
+    *others, last = routes
+    return _text(HTTPStatus.NOT_FOUND, f"not found; there are {', '.join(others)} and {last}")
 
 
 def _text(status: HTTPStatus, text: str, *headers: tuple[str, str]) -> HttpResponse:
@@ -170,9 +179,10 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wfile: BytesIO
 
-    def __init__(self, endpoints: Endpoints, request: bytes) -> None:
+    def __init__(self, endpoints: Endpoints, request: bytes, *, only_probes: bool) -> None:
         # Not super().__init__(): that one takes a socket.
         self._endpoints = endpoints
+        self._only_probes = only_probes
         self.rfile, self.wfile, self.body = BytesIO(request), BytesIO(), b""
         self.handle_one_request()
 
@@ -194,7 +204,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Respond to the target as it was sent: in `self.path` leading slashes are merged."""
         _, target, *_ = self.requestline.split()
         accept, encoding = self.headers.get("Accept", ""), self.headers.get("Accept-Encoding", "")
-        self._send(route(self._endpoints, HttpRequest(target=target, accept=accept, accept_encoding=encoding)))
+        request = HttpRequest(target=target, accept=accept, accept_encoding=encoding)
+        self._send(route(self._endpoints, request, only_probes=self._only_probes))
 
     do_HEAD = do_GET  # noqa: N815
 
