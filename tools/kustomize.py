@@ -21,15 +21,16 @@ from tools.rights import POLICY
 
 KUSTOMIZE: Final = ROOT / "deploy" / "kustomize"
 PLATFORMS: Final = {path.stem: path for path in sorted((CHART / "platforms").glob("*.yaml"))}
-# What the chart makes when it is asked to, each a component: its name and the value that asks.
+# What the chart makes, or leaves out, when it is asked to, each a component: its name and the value that asks.
 OPTIONS: Final[Mapping[str, str]] = {
-    "dashboard": "grafana.dashboard.create",
-    "gpu-operator-client": "gpuOperator.client",
-    "mps": "mps.mounts",
-    "network-policy": "networkPolicy.create",
-    "openshift": "openshift.scc",
-    "pod-monitor": "prometheus.podMonitor.create",
-    "prometheus-rules": "prometheus.rules.create",
+    "authentication": "authentication.enabled=true",
+    "dashboard": "grafana.dashboard.create=true",
+    "gpu-operator-client": "gpuOperator.client=true",
+    "mps": "mps.mounts=true",
+    "open-port": "networkPolicy.create=false",
+    "openshift": "openshift.scc=true",
+    "pod-monitor": "prometheus.podMonitor.create=true",
+    "prometheus-rules": "prometheus.rules.create=true",
 }
 NAMESPACE: Final = "gpu-memory-watchdog"
 _NAMESPACE: Final = f"""\
@@ -139,8 +140,8 @@ def files() -> dict[str, str]:
         head = f"# Generated from deploy/chart/platforms/{platform}.yaml, which has the reasons.\n"
         texts |= {f"platforms/{platform}/{name}": text for name, text in _component(head, now, base).items()}
     for option, value in OPTIONS.items():
-        now = whole(found["observe"], f"--set={value}=true")
-        head = f"# Generated from deploy/chart with {value}=true.\n"
+        now = whole(found["observe"], f"--set={value}")
+        head = f"# Generated from deploy/chart with {value}.\n"
         texts |= {f"options/{option}/{name}": text for name, text in _component(head, now, base).items()}
     return texts
 
@@ -164,23 +165,33 @@ def _overlay(name: str, policy: str, base: Mapping[str, Object]) -> dict[str, st
 
 
 def _component(head: str, now: Mapping[str, Object], base: Mapping[str, Object]) -> dict[str, str]:
-    """What some values add, and how they change the DaemonSet's pods: nothing else may differ."""
+    """What some values add and leave out, and how they change the DaemonSet's pods: nothing else may differ."""
     more = {f"{key}.yaml": each.text for key, each in now.items() if key not in base}
     key = "daemonset-gpu-watchdog"
-    assert all(each.content == now[other].content for other, each in base.items() if other != key)
+    assert all(each.content == now[other].content for other, each in base.items() if other != key and other in now)
     (before, after) = (each[key].content["spec"]["template"] for each in (base, now))
     changes = [*_changes("/spec/template/metadata", before["metadata"], after["metadata"])]
     changes += _changes("/spec/template/spec", before["spec"], after["spec"], but="containers")
-    (inside_before, inside_after) = (each["spec"]["containers"][0] for each in (before, after))
+    (inside_before,), (inside_after, *others) = (each["spec"]["containers"] for each in (before, after))
     changes += _changes("/spec/template/spec/containers/0", inside_before, inside_after)
+    changes += [{"op": "add", "path": "/spec/template/spec/containers/-", "value": each} for each in others]
     content: dict[str, Any] = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
     if more:
         content["resources"] = sorted(more)
-    texts = {}
+    patches, texts = [_deletion(each.content) for other, each in base.items() if other not in now], {}
     if changes:
-        content["patches"] = [{"path": "daemonset.yaml", "target": {"kind": "DaemonSet", "name": "gpu-watchdog"}}]
+        patches.append({"path": "daemonset.yaml", "target": {"kind": "DaemonSet", "name": "gpu-watchdog"}})
         texts["daemonset.yaml"] = yaml.safe_dump(changes, sort_keys=False)
+    if patches:
+        content["patches"] = patches
     return {"kustomization.yaml": head + yaml.safe_dump(content, sort_keys=False), **texts, **more}
+
+
+def _deletion(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A patch that leaves an object out."""
+    kind, name = content["kind"], content["metadata"]["name"]
+    named = {"apiVersion": content["apiVersion"], "kind": kind, "metadata": {"name": name}, "$patch": "delete"}
+    return {"patch": yaml.safe_dump(named, sort_keys=False), "target": {"kind": kind, "name": name}}
 
 
 def _changes(place: str, before: Mapping[str, Any], after: Mapping[str, Any], but: str = "") -> Iterator[Any]:

@@ -40,12 +40,12 @@ def test_an_overlay_for_a_platform(platform: str, overlay: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("option", kustomize.OPTIONS)
 def test_an_option(option: str, tmp_path: Path) -> None:
-    """PodMonitor, rules, dashboard, NetworkPolicy, SCC: what the chart adds by a value Kustomize has as a component."""
+    """PodMonitor, rules, dashboard, SCC: what the chart adds or leaves out by a value Kustomize has as a component."""
     policy = kustomize.policies()["enforce"]
     found, without = kustomized(tmp_path, f"options/{option}"), whole(policy)
-    assert found == whole(policy, f"--set={kustomize.OPTIONS[option]}=true") != without
+    assert found == whole(policy, f"--set={kustomize.OPTIONS[option]}") != without
     # Some only change the DaemonSet.
-    added = {"gpu-operator-client": 0, "mps": 0, "openshift": 3}
+    added = {"gpu-operator-client": 0, "mps": 0, "openshift": 3, "authentication": 3, "open-port": -1}
     assert len(found) == len(without) + added.get(option, 1)
 
 
@@ -95,9 +95,11 @@ def _sorted(pods: Mapping[str, Any]) -> Mapping[str, Any]:
 def test_every_switch_of_the_chart_is_in_kustomize_too() -> None:
     """Each switch for a further object, a mount, or other nodes is an option or a platform's."""
     values = yaml.safe_load((chart.CHART / "values.yaml").read_text(encoding="utf-8"))
-    names = {"create", "scc", "client", "mounts"}
+    names = {"create", "scc", "client", "mounts", "enabled"}
     switches = {path for path, value in _leaves("", values) if value is False and path.rpartition(".")[2] in names}
-    assert switches == {*kustomize.OPTIONS.values(), "resourceQuota.create"}  # the last is in platforms/gke
+    options = {path: value for path, _, value in (each.partition("=") for each in kustomize.OPTIONS.values())}
+    assert switches == {*options, "resourceQuota.create"} - {"networkPolicy.create"}  # the quota is in platforms/gke
+    assert (options["networkPolicy.create"], values["networkPolicy"]["create"]) == ("false", True)
 
 
 def _leaves(path: str, content: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

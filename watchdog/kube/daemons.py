@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -14,9 +15,11 @@ from watchdog.core.errors import Problem, WatchdogError
 from watchdog.kube.client import LARGEST_RESPONSE, LONGEST_READ_S, Api, ApiResponse, Query
 from watchdog.kube.failure import ApiError, ApiExcessError, ApiUnreachableError
 from watchdog.kube.wire import DECODE_ERRORS, decode_json
+from watchdog.options import ListenError, parse_listen
 
 SELECTOR: Final = "app.kubernetes.io/name=gpu-memory-watchdog"  # of the chart and of Kustomize
 _CONTAINER: Final = "watchdog"
+_LISTEN: Final = "GPU_WATCHDOG_LISTEN"
 _PORT: Final = 9837
 ANSWER_S: Final = 5.0  # until a daemon's answer begins, and between its parts
 WHOLE_ANSWER_S: Final = 10.0
@@ -44,9 +47,29 @@ class _Port(msgspec.Struct, rename="camel", frozen=True, gc=False):
     container_port: int = 0
 
 
+class _Variable(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+    value: str = ""
+
+
 class _Container(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
     ports: list[_Port] | None = None
+    env: list[_Variable] | None = None
+
+    @property
+    def port(self) -> int:
+        """The first port that it names; 0 if none."""
+        return next((port.container_port for port in self.ports or () if port.container_port), 0)
+
+    @property
+    def local_port(self) -> int:
+        """The port that its variables have it listen on for its own pod alone; 0 if it listens for others too."""
+        listen = next((each.value for each in self.env or () if each.name == _LISTEN), "")
+        with contextlib.suppress(ListenError, ValueError):
+            host, port = parse_listen(listen)
+            return port if ip_address(host).is_loopback else 0
+        return 0
 
 
 class _Requirement(msgspec.Struct, frozen=True, gc=False):
@@ -166,6 +189,8 @@ class DaemonPod:
     # The container that is the daemon, and its port.
     container: str = _CONTAINER
     port: int = _PORT
+    # Whether only its own pod reaches that port: others reach a proxy that asks for credentials.
+    is_local: bool = False
     # Why it can't answer, as a clause; empty if it should.
     down: str = ""
 
@@ -289,14 +314,14 @@ def _is_of_a_daemon_set(pod: _RawPod) -> bool:
 def _daemon(pod: _RawPod) -> DaemonPod:
     meta, containers = pod.metadata, pod.spec.containers or ()
     # Something in front of it, a proxy that asks for credentials, may have a port too.
-    chosen = sorted(containers, key=lambda each: (each.name != _CONTAINER, not each.ports))[:1]
-    ports = [port.container_port for each in chosen for port in each.ports or () if port.container_port]
+    chosen = min(containers, key=lambda each: (each.name != _CONTAINER, not each.ports), default=_Container(_CONTAINER))
     return DaemonPod(
         node=pod.spec.node_name or _meant_node(pod.spec),
         namespace=meta.namespace,
         name=meta.name,
-        container=chosen[0].name if chosen else _CONTAINER,
-        port=ports[0] if ports else _PORT,
+        container=chosen.name,
+        port=chosen.local_port or chosen.port or _PORT,
+        is_local=bool(chosen.local_port),
         down=_down(pod),
     )
 

@@ -15,6 +15,7 @@ from watchdog.kube.streams import HangsError, ask_by_port_forward, excess, log_r
 
 Via = Literal["proxy", "port-forward"]
 _UNREACHABLE: Final = "let the API server reach port {port} of the watchdog's pods (NetworkPolicy, firewall)"
+_LOCAL: Final = "the port of its pod asks for a token, and the API server's proxy passes none on"
 # After this many daemons that the proxy did not lead to, and none that it did, the others are not tried through it.
 _ENOUGH: Final = 3
 _PROXY_AGAIN_S: Final = 300.0
@@ -80,6 +81,8 @@ class Routes:
 
     def _why_closed(self, daemon: DaemonPod) -> str:
         """Why a daemon is not to be asked through the proxy; empty: it is."""
+        if daemon.is_local:
+            return _LOCAL
         with self._lock:
             key, now_s = (daemon.namespace, daemon.name), time.monotonic()
             self._closed = {pod: each for pod, each in self._closed.items() if now_s - each[1] < _PROXY_AGAIN_S}

@@ -47,8 +47,60 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $annotations := dict -}}
 {{- if .Values.prometheus.annotations -}}
 {{- $annotations = dict "prometheus.io/scrape" "true" "prometheus.io/port" "9837" "prometheus.io/path" "/metrics" -}}
+{{- if .Values.authentication.enabled }}{{ $_ := set $annotations "prometheus.io/scheme" "https" }}{{ end -}}
 {{- end -}}
 {{ merge (dict) (.Values.podAnnotations | default dict) $annotations | toYaml }}
+{{- end }}
+
+{{- /* An address to listen on, of a port on all interfaces. */ -}}
+{{- define "watchdog.everywhere" -}}
+{{ ternary "[::]" "0.0.0.0" (eq (first .).Values.listen "::") }}:{{ last . }}
+{{- end }}
+
+{{- /* The container in front of the daemon: kube-rbac-proxy, with what authentication.container replaces. */ -}}
+{{- define "watchdog.proxy" -}}
+name: kube-rbac-proxy
+image: {{ .Values.authentication.image | quote }}
+args:
+  - --secure-listen-address={{ include "watchdog.everywhere" (list . 9837) }}
+  - --upstream=http://127.0.0.1:9838/
+  - --config-file=/etc/kube-rbac-proxy/config.yaml
+  - --ignore-paths=/healthz,/readyz
+  {{- if .Values.authentication.tlsSecret }}
+  - --tls-cert-file=/etc/kube-rbac-proxy-tls/tls.crt
+  - --tls-private-key-file=/etc/kube-rbac-proxy-tls/tls.key
+  {{- end }}
+ports:
+  - name: metrics
+    containerPort: 9837
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+  seccompProfile:
+    type: RuntimeDefault
+resources:
+  {{- toYaml .Values.authentication.resources | nindent 2 }}
+readinessProbe:
+  httpGet:
+    path: /healthz
+    port: metrics
+    scheme: HTTPS
+  periodSeconds: 10
+  timeoutSeconds: 3
+volumeMounts:
+  - name: kube-rbac-proxy
+    mountPath: /etc/kube-rbac-proxy
+    readOnly: true
+  {{- if .Values.authentication.tlsSecret }}
+  - name: tls
+    mountPath: /etc/kube-rbac-proxy-tls
+    readOnly: true
+  {{- end }}
 {{- end }}
 
 {{- define "watchdog.policyText" -}}
