@@ -17,7 +17,14 @@ from tools.programs import helm
 pytestmark = pytest.mark.slow
 
 _OPTIONS: Final = (
-    *("networkPolicy.create", "openshift.scc", "resourceQuota.create", "driver.mig", "mps.mounts", "mps.clientLimits"),
+    *(
+        "authentication.enabled",
+        "openshift.scc",
+        "resourceQuota.create",
+        "driver.mig",
+        "mps.mounts",
+        "mps.clientLimits",
+    ),
     *("prometheus.podMonitor.create", "prometheus.rules.create", "grafana.dashboard.create"),
 )
 _OTHERS: Final = (
@@ -25,6 +32,8 @@ _OTHERS: Final = (
     "mps.mounts=true,mps.driverRoot=/run/nvidia/driver",
     *("driver.hostPath=/opt/driver", "driver.library=/opt/driver/libnvidia-ml.so.1"),
     *(f"fullnameOverride={'a' * 62}-b", f"nameOverride={'a' * 70}", "existingConfigMap.name=mine"),
+    *("networkPolicy.create=false", "networkPolicy.monitoringNamespace=", "authentication.enabled=true,listen=::"),
+    "authentication.enabled=true,authentication.tlsSecret=cert,prometheus.podMonitor.create=true",
     *("gpuOperator.client=true", "imagePullSecrets[0].name=registry", f"serviceAccount.name={'a' * 70}"),
     "prometheus.rules.create=true,prometheus.rules.runbooks=https://wiki.test/runbooks/",
 )
@@ -101,6 +110,7 @@ def test_the_api_server_takes_every_option(server: ControlPlane) -> None:
     objects = list(yaml.safe_load_all(everything))
     kinds = {each["kind"] for each in objects}
     assert {"NetworkPolicy", "SecurityContextConstraints", "ResourceQuota", "PodMonitor", "PrometheusRule"} <= kinds
+    assert {"Secret", "ConfigMap"} <= kinds
     assert len(accepted(server, everything)) == len(objects)
     for other in _OTHERS:
         with_hooks = _template(server, f"--set={other}", policy=POLICIES["all"])

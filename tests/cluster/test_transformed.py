@@ -165,7 +165,7 @@ def test_a_kustomization(
 ) -> None:
     """Whatever it renames, the account that runs is restricted; doctor confirms it, and OpenShift has it too."""
     (tmp_path / "evict.yaml").write_text(yaml.safe_dump_all(_evictions()), encoding="utf-8")
-    components = ("options/openshift", "options/network-policy", "platforms/gke")
+    components = ("options/openshift", "platforms/gke")
     more = KUSTOMIZATIONS[name]
     found = kustomized(tmp_path, *components, overlay="capacity", beside=("evict.yaml",), **more)
     it = install([dict(each) for each in found.values()])

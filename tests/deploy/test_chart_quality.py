@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 _RULE: Final = '[[rule]]\nname = "all"\nmatch = {}\n[[rule.step]]\nabove = "110%"\nfor = "1s"\ndo = "kill"\n'
 _UNBRAKED: Final = f'mode = "enforce"\n{_RULE}'
 _OWN_PAGE: Final = "--set=prometheus.rules.create=true,prometheus.rules.runbooks=https://wiki.test/r"
+_PEERS: Final = "--set=networkPolicy.from[0].ipBlock.cidr=192.0.2.0/24"
+_SCRAPED: Final = "--set=authentication.enabled=true,prometheus.podMonitor.create=true"
 _OWN_MAP: Final = "--set=existingConfigMap.name=mine,fullnameOverride=guard"
 _OBJECT: Final = """\
 {{ define "notes" }}%s{{ end }}kind: ConfigMap
@@ -59,8 +61,17 @@ def _notes(folder: Path, policy: str, *flags: str) -> str:
         (_RULE, ("--set=security=privileged",), ("Security: privileged", "are privileged"), ("The journal",)),
         (_RULE, ("--set=journal.type=emptyDir",), ("The journal",), ("enforce.",)),
         (_RULE, (), ("Mode: observe", "kubectl label namespace gpus pod-security"), ("enforce.",)),
-        (_RULE, (), ("Port 9837 is open", "networkPolicy.create=true"), ()),
-        (_RULE, ("--set=networkPolicy.create=true",), (), ("Port 9837", "placeholder")),
+        (_RULE, (), ("open to the namespace monitoring and to the node",), ("placeholder", "every pod")),
+        (
+            _RULE,
+            ("--set=networkPolicy.create=false",),
+            ("open to every pod", "networkPolicy.create"),
+            ("namespace mon",),
+        ),
+        (_RULE, ("--set=networkPolicy.monitoringNamespace=",), ("open to no namespace and to the node",), ()),
+        (_RULE, (_PEERS,), ("the namespace monitoring, to networkPolicy.from, and to the node",), ()),
+        (_RULE, ("--set=authentication.enabled=true",), ("No account may read", "gpu-watchdog-read"), ("every pod",)),
+        (_RULE, (_SCRAPED, "--set=networkPolicy.create=false"), ("every pod in the cluster, and asks",), ("No acc",)),
         ("", ("--set=prometheus.rules.create=true",), ("link to a placeholder", "prometheus.rules.runbooks"), ()),
         (_RULE, (_OWN_PAGE,), (), ("placeholder", "ConfigMap")),
         ("", (_OWN_MAP,), ("key policy.toml of ConfigMap mine", "daemonset/guard"), ("gpu-watchdog-",)),

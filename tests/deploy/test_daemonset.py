@@ -35,7 +35,7 @@ def test_the_policy_is_the_one_that_ships() -> None:
 def test_objects_belong_together() -> None:
     """One namespace holds all of them; names, labels and ports that refer to each other are equal."""
     assert {kind: each["metadata"].get("namespace", each["metadata"]["name"]) for kind, each in _OBJECTS.items()} == (
-        dict.fromkeys(("Namespace", "ServiceAccount", "DaemonSet"), NAMESPACE)
+        dict.fromkeys(("Namespace", "ServiceAccount", "DaemonSet", "NetworkPolicy"), NAMESPACE)
     )
     template = _OBJECTS["DaemonSet"]["spec"]["template"]
     assert _OBJECTS["DaemonSet"]["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
@@ -45,6 +45,9 @@ def test_objects_belong_together() -> None:
     probes = {kind: _CONTAINER[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
     assert {probe["port"] for probe in probes.values()} == {"metrics"}
     assert [probe["path"] for probe in probes.values()] == ["/healthz", "/healthz", "/readyz"]
+    network = _OBJECTS["NetworkPolicy"]["spec"]
+    assert network["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert [each["port"] for rule in network["ingress"] for each in rule["ports"]] == ["metrics"]
 
 
 def test_its_token_is_its_own() -> None:

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
 _CAPACITY: Final = 'mode = "observe"\n[capacity]\nresource = "example.com/vram"\n'
 _EVICTS: Final = '[[rule]]\nname = "all"\nmatch = {}\n[[rule.step]]\nabove = "110%"\nfor = "1s"\ndo = "evict"\n'
-_ALL: Final = "networkPolicy.create=true,resourceQuota.create=true,prometheus.podMonitor.create=true"
+_ALL: Final = "authentication.enabled=true,resourceQuota.create=true,prometheus.podMonitor.create=true"
 _LONG: Final = f"{'a' * 61}-b-c"
 _CUT: Final = f"{'a' * 61}-b"
 
@@ -47,6 +47,7 @@ def test_names_follow_the_overrides(release: str, values: str, name: str, label:
     assert all(job["spec"]["template"]["metadata"]["labels"] != labels for job in jobs)
     # The name of a Job is also a label of its pods, of at most 63 characters.
     assert all(len(job["metadata"]["name"]) <= 63 for job in jobs)
+    assert monitor["podMetricsEndpoints"][0]["authorization"]["credentials"]["name"] == f"{name}-scrape"
     maps = {each["metadata"]["name"] for each in of_kind(found, "ConfigMap")}
     for each in (daemonset, *jobs):
         for volume in each["spec"]["template"]["spec"].get("volumes", ()):

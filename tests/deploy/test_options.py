@@ -2,12 +2,14 @@
 
 import json
 import socket
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
 
-from tests.deploy.chart import objects, pod
+from tests.deploy.chart import objects, of_kind, pod
 from tests.node.support import cannot_run
 from tools import ROOT, kustomize
 from tools.release.address import PLACEHOLDER
@@ -92,6 +94,112 @@ def test_the_port_is_on_the_addresses_that_were_asked_for(listen: str, reached: 
             socket.create_connection((address, server.port), timeout=10).close()
     finally:
         server.close()
+
+
+_MONITORING: Final = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+_NODES: Final = {"ipBlock": {"cidr": "192.0.2.0/24"}}
+
+
+@pytest.mark.parametrize(
+    ("values", "peers"),
+    [
+        ({}, [_MONITORING]),
+        ({"from": [_NODES]}, [_MONITORING, _NODES]),
+        ({"from": [_NODES], "monitoringNamespace": ""}, [_NODES]),
+        # Without any peer a rule would let everybody in.
+        ({"monitoringNamespace": ""}, None),
+    ],
+)
+def test_the_port_is_closed_but_for_those_that_are_named(values: Mapping[str, Any], peers: list[Any] | None) -> None:
+    """The namespace of Prometheus and further peers, at this port alone; nobody is named: nobody but the node."""
+    (found,) = of_kind(objects(f"--set-json=networkPolicy={json.dumps(values)}"), "NetworkPolicy")
+    expected = [] if peers is None else [{"from": peers, "ports": [{"port": "metrics"}]}]
+    assert (found["spec"]["policyTypes"], found["spec"]["ingress"]) == (["Ingress"], expected)
+
+
+@pytest.mark.parametrize(("listen", "everywhere"), [("0.0.0.0", "0.0.0.0"), ("::", "[::]")])
+def test_a_proxy_is_in_front_of_everything_but_probes(listen: str, everywhere: str) -> None:
+    """The daemon listens for its pod alone; the proxy has the port that others scrape, and the probes need none."""
+    watchdog, proxy = pod("--set=authentication.enabled=true", f"--set-string=listen={listen}")["containers"]
+    variables = {each["name"]: each.get("value") for each in watchdog["env"]}
+    (upstream,) = (each.removeprefix("--upstream=http://") for each in proxy["args"] if "upstream" in each)
+    assert variables["GPU_WATCHDOG_LISTEN"] == upstream.rstrip("/") == "127.0.0.1:9838"
+    (probes,) = watchdog["ports"]
+    assert variables["GPU_WATCHDOG_PROBES"] == f"{everywhere}:{probes['containerPort']}"
+    asked = {watchdog[f"{kind}Probe"]["httpGet"]["port"] for kind in ("startup", "liveness", "readiness")}
+    assert asked == {probes["name"]}
+    assert proxy["ports"] == [{"name": "metrics", "containerPort": 9837}]
+    assert f"--secure-listen-address={everywhere}:9837" in proxy["args"]
+    assert "livenessProbe" not in proxy
+    # The least that a container can have.
+    context = proxy["securityContext"]
+    assert (context["runAsNonRoot"], context["readOnlyRootFilesystem"], context["capabilities"]) == (
+        *(True, True),
+        {"drop": ["ALL"]},
+    )
+
+
+def test_who_may_read_is_what_the_proxy_asks_for() -> None:
+    """The role allows the very resource that kube-rbac-proxy has reviewed, and the proxy's account may ask for it."""
+    reader = {"namespace": "monitoring", "name": "prometheus"}
+    values = {"enabled": True, "readers": [reader]}
+    found = objects(f"--set-json=authentication={json.dumps(values)}", "--set=prometheus.podMonitor.create=true")
+    named = {(each["kind"], each["metadata"]["name"]): each for each in found}
+    settings = yaml.safe_load(named["ConfigMap", "gpu-watchdog-authentication"]["data"]["config.yaml"])
+    asked = settings["authorization"]["resourceAttributes"]
+    (rule,) = named["ClusterRole", "gpu-watchdog-read"]["rules"]
+    assert rule == {"apiGroups": [asked["apiGroup"]], "resources": [asked["resource"]], "verbs": ["get"]}
+    readers = named["ClusterRoleBinding", "gpu-watchdog-read"]["subjects"]
+    assert [(each["namespace"], each["name"]) for each in readers] == [
+        ("monitoring", "prometheus"),
+        ("gpus", "gpu-watchdog-scrape"),
+    ]
+    (asks,) = named["ClusterRoleBinding", "gpu-watchdog-authentication"]["subjects"]
+    (daemon,) = of_kind(found, "DaemonSet")
+    assert asks["name"] == daemon["spec"]["template"]["spec"]["serviceAccountName"]
+
+
+@pytest.mark.parametrize("secret", ["", "cert"])
+def test_the_pod_monitor_speaks_to_the_proxy(secret: str) -> None:
+    """By TLS, with the token of an account that may read; the certificate is verified if there is one to verify."""
+    flags = ("--set=authentication.enabled=true,prometheus.podMonitor.create=true,prometheus.annotations=true",)
+    found = objects(*flags, f"--set=authentication.tlsSecret={secret}")
+    (monitor,) = of_kind(found, "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    token = endpoint["authorization"]["credentials"]
+    (kept,) = of_kind(found, "Secret")
+    assert (kept["metadata"]["name"], kept["type"]) == (token["name"], "kubernetes.io/service-account-token")
+    account = kept["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+    assert account in {each["metadata"]["name"] for each in of_kind(found, "ServiceAccount")}
+    authority = {"ca": {"secret": {"name": "cert", "key": "ca.crt"}}, "serverName": "gpu-watchdog"}
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == (
+        "https",
+        authority if secret else {"insecureSkipVerify": True},
+    )
+    (daemon,) = of_kind(found, "DaemonSet")
+    template = daemon["spec"]["template"]
+    assert template["metadata"]["annotations"]["prometheus.io/scheme"] == "https"
+    (_, proxy) = template["spec"]["containers"]
+    assert any("--tls-cert-file" in each for each in proxy["args"]) is bool(secret)
+    volumes = {each["name"] for each in template["spec"]["volumes"]}
+    assert {each["name"] for each in proxy["volumeMounts"]} <= volumes
+
+
+def test_another_proxy_takes_the_place() -> None:
+    """What `container` names replaces that part of kube-rbac-proxy; the rest stays, above all what it may not do."""
+    other = {"name": "nginx", "image": "registry.test/nginx:1", "args": ["-c", "/settings/nginx.conf"]}
+    mount = {"name": "settings", "mountPath": "/settings"}
+    values = {
+        "enabled": True,
+        "container": {**other, "volumeMounts": [mount], "securityContext": {"runAsUser": 101}},
+        "volumes": [{"name": "settings", "configMap": {"name": "nginx"}}],
+    }
+    spec = pod(f"--set-json=authentication={json.dumps(values)}")
+    (_, proxy) = spec["containers"]
+    assert {key: proxy[key] for key in other} == other
+    assert proxy["volumeMounts"] == [mount]
+    assert (proxy["securityContext"]["runAsUser"], proxy["securityContext"]["readOnlyRootFilesystem"]) == (101, True)
+    assert values["volumes"][0] in spec["volumes"]
 
 
 @pytest.mark.parametrize("given", ["1Gi", None])

@@ -32,7 +32,7 @@ _UPGRADES: Final = [
 assert {each.values[0].page for each in _UPGRADES} >= {"docs/upgrade.md", "docs/rollout.md"}  # type: ignore[union-attr]
 _TABLES: Final = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ALL_ON: Final = (
-    "--set=networkPolicy.create=true,openshift.scc=true,resourceQuota.create=true",
+    "--set=authentication.enabled=true,openshift.scc=true,resourceQuota.create=true",
     "--set=prometheus.podMonitor.create=true,prometheus.rules.create=true,grafana.dashboard.create=true",
 )
 

@@ -30,6 +30,16 @@ _NODE_AFFINITY: Final = {
     _REQUIRED: {"nodeSelectorTerms": [_NODE_TERM]},
     _PREFERRED: [{"weight": 100, "preference": _NODE_TERM}],
 }
+_OTHER_PROXY: Final = {
+    "enabled": True,
+    "container": {
+        "name": "other",
+        "image": "registry.test/other:1",
+        "args": ["--to=http://127.0.0.1:9838"],
+        "volumeMounts": [{"name": "settings", "mountPath": "/settings"}],
+    },
+    "volumes": [{"name": "settings", "configMap": {"name": "settings"}}],
+}
 _ENFORCE: Final = 'mode = "enforce"\n'
 REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     # Misspelt keys.
@@ -62,9 +72,19 @@ REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     ({"maxUnavailable": 0}, "at '/maxUnavailable'"),
     ({"listen": "127.0.0.1"}, "at '/listen': value must be one of"),
     ({"driver": {"library": "/run/x.so", "hostPath": "/d"}}, "driver.hostPath and driver.library exclude each other"),
-    # An ingress rule without peers lets everyone in.
-    ({"networkPolicy": {"create": True, "from": []}}, "at '/networkPolicy/from"),
+    # A peer that names nobody lets everyone in.
     ({"networkPolicy": {"create": True, "from": [{}]}}, "at '/networkPolicy/from/0"),
+    ({"networkPolicy": {"monitoringNamespace": "*"}}, "at '/networkPolicy/monitoringNamespace"),
+    ({"networkPolicy": {"monitoringNamespace": ["a"]}}, "at '/networkPolicy/monitoringNamespace"),
+    ({"networkPolicy": {"namespace": "a"}}, "'namespace' not allowed"),
+    ({"authentication": {"create": True}}, "'create' not allowed"),
+    ({"authentication": {"enabled": "yes"}}, "at '/authentication/enabled"),
+    ({"authentication": {"image": ""}}, "at '/authentication/image"),
+    ({"authentication": {"tlsSecret": "My_Cert"}}, "at '/authentication/tlsSecret"),
+    ({"authentication": {"readers": ["prometheus"]}}, "at '/authentication/readers/0"),
+    ({"authentication": {"readers": [{"name": "prometheus"}]}}, "missing property 'namespace'"),
+    ({"authentication": {"readers": [{"namespace": "a", "name": "b", "kind": "Group"}]}}, "'kind' not allowed"),
+    ({"authentication": {"resources": {"limits": {"memory": "lots"}}}}, "at '/authentication/resources/limits/memory"),
     ({"networkPolicy": {"create": True, "from": [{"namespace": "monitoring"}]}}, "at '/networkPolicy/from/0"),
     ({"networkPolicy": {"create": True, "from": [{"podSelector": {"app": "a"}}]}}, "'app' not allowed"),
     ({"networkPolicy": {"create": True, "from": [{"podSelector": None}]}}, "at '/networkPolicy/from/0"),
@@ -79,6 +99,7 @@ REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     # What the chart sets itself.
     ({"podLabels": {"app.kubernetes.io/name": "other"}}, "invalid propertyName 'app.kubernetes.io/name'"),
     ({"env": [{"name": "GPU_WATCHDOG_LISTEN", "value": "0.0.0.0:1"}]}, "at '/env/0/name"),
+    ({"env": [{"name": "GPU_WATCHDOG_PROBES", "value": "0.0.0.0:1"}]}, "at '/env/0/name"),
     ({"env": [{"name": "NODE_NAME", "value": "other"}]}, "at '/env/0/name"),
     ({"env": [{"name": "NVIDIA_MIG_MONITOR_DEVICES", "value": "all"}]}, "at '/env/0/name"),
     # What Kubernetes would refuse, or take for something else.
@@ -187,7 +208,7 @@ def test_a_default_that_is_removed_is_missed_or_not_needed(path: tuple[str, ...]
 @pytest.mark.parametrize("namespace", ["123", "1e3", "0x1f", "yes", "null", "true"])
 def test_a_namespace_may_look_like_a_number(namespace: str, tmp_path: Path) -> None:
     """Every name of a namespace is a valid one: quoted, it stays text in all objects."""
-    values = {"networkPolicy": {"create": True}, "resourceQuota": {"create": True}}
+    values = {"authentication": {"enabled": True}, "resourceQuota": {"create": True}}
     policy = 'mode = "enforce"\n[[rule]]\nname = "a"\n[[rule.step]]\nabove = "100%"\ndo = "evict"\n'
     rendered = kustomize.rendered(policy, f"--namespace={namespace}", _file(values, tmp_path))
     _demand_valid(rendered.values(), tmp_path)
@@ -251,6 +272,12 @@ TAKEN: Final[tuple[dict[str, Any], ...]] = (
     {"networkPolicy": {"create": True, "from": [{"podSelector": {"matchLabels": {"app": "a"}}, **_PEER}]}},
     {"networkPolicy": {"create": True, "from": [{"ipBlock": {"cidr": "fd00::/8", "except": ["fd00:1::1/128"]}}]}},
     {"networkPolicy": {"create": True, "from": [{"ipBlock": {"cidr": "::/0"}}, {"ipBlock": {"cidr": "0.0.0.0/0"}}]}},
+    {"networkPolicy": {"monitoringNamespace": ""}},
+    {"networkPolicy": {"monitoringNamespace": "123"}},
+    {"networkPolicy": {"monitoringNamespace": "", "from": [_PEER]}},
+    {"authentication": {"enabled": True}},
+    {"authentication": {"enabled": True, "tlsSecret": "1.0", "readers": [{"namespace": "1", "name": "1.0"}]}},
+    {"authentication": _OTHER_PROXY, "listen": "::", "security": "privileged"},
     {"affinity": {"nodeAffinity": _NODE_AFFINITY, "podAffinity": _POD_AFFINITY, "podAntiAffinity": _POD_AFFINITY}},
     {"affinity": {"nodeAffinity": _NODE_AFFINITY}, "excludeNodeLabels": {"mig": "true"}},
     {"resources": {"limits": {"memory": "1Gi", "cpu": 1.5}}},
