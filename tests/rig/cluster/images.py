@@ -21,15 +21,19 @@ _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 def write_images(folder: Path) -> Path:
     """Build the program and write the archive of both images into a folder, for `ctr images import`."""
     program = compiled(_SOURCE, folder / "workload", "-std=gnu11", "-Wextra", "-static", "-s")
-    layer = _tar({"workload": (program.read_bytes(), 0o755)})
+    return write_image(folder / "images.tar", program, WORKLOAD, SANDBOX)
+
+
+def write_image(archive: Path, program: Path, *names: str) -> Path:
+    """Write the archive of an image of one static program, under these names."""
+    layer = _tar({program.name: (program.read_bytes(), 0o755)})
     config = {
         "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
-        "config": {"Entrypoint": ["/workload"]},
+        "config": {"Entrypoint": [f"/{program.name}"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [WORKLOAD, SANDBOX], "Layers": ["layer.tar"]}]
-    archive = folder / "images.tar"
+    manifest = [{"Config": "config.json", "RepoTags": names, "Layers": ["layer.tar"]}]
     archive.write_bytes(
         _tar(
             {
