@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -123,7 +124,9 @@ def test_only_who_has_the_right_reads(front: Front, tenants: str) -> None:
     assert {front.ask(path, tenant) for path in _PAGES} == {403}
     assert {front.ask(path, front.reader) for path in _PAGES} == {200}
     assert {front.ask(path, token) for path in ("/healthz", "/readyz") for token in ("", tenant)} == {200}
-    assert {front.ask(path) for path in ("/healthz/../metrics", "/%2e/metrics", "//metrics", "/healthz/")} == {401}
+    # 307: the proxy leads to the plain path.
+    odd = ("/healthz/../metrics", "/%2e/metrics", "//metrics", "/healthz/", "/healthz%2f..%2fmetrics")
+    assert {front.ask(path) for path in odd} <= {307, 401}
 
 
 def test_the_token_of_the_pod_monitor_may_read(front: Front) -> None:
@@ -150,7 +153,7 @@ def test_the_proxy_may_do_nothing_on_the_node(front: Front) -> None:
     assert reported["Uid"].split() == reported["Gid"].split() == ["65532"] * 4
     assert {int(reported[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")} == {0}
     assert (reported["Seccomp"], reported["NoNewPrivs"]) == ("2", "1")
-    mounts = front.release.folder.joinpath("/proc", str(pid), "mountinfo").read_text(encoding="utf-8").splitlines()
+    mounts = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8").splitlines()
     assert ["ro" in line.split()[5].split(",") for line in mounts if line.split()[4] == "/"] == [True]
 
 

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.support import ENDS_WITH_US, cannot_run, wait_until
-from tests.report.build import Clock, climbing, policy, quiet, serving
+from tests.report.build import Clock, Story, climbing, policy, quiet, serving, trainer_node
 from tests.report.test_status import EXPECTED
 from tests.worlds import gpu, snapshot
 from watchdog.core.errors import Problem
@@ -369,6 +370,23 @@ def test_ipv6(endpoints: Endpoints, clock: Clock) -> None:
     with serving(endpoints, "[::1]:0") as server:
         assert Site(endpoints, clock, server.port, host="::1").status("/healthz") == 200
         assert server.address == f"[::1]:{server.port}"
+
+
+def test_no_answer_says_when_a_step_is_due_within_an_interval(site: Site) -> None:
+    """Whoever reaches the port could otherwise time a dip by it: a wait is rounded up, in every answer."""
+    interval_s, since_s, left_s = 2.0, 50.0, 3.2
+    story = Story(under=policy(interval_s=interval_s))
+    for second in (0.0, 1.7, 3.4, 5.1, 10 - left_s):
+        site.clock.second = since_s + second
+        site.endpoints.publish(report := story.see(trainer_node(12.4, since_s + second)))
+    (entry,) = report.plan.entries
+    assert entry.due_in_s == pytest.approx(left_s)
+    answers = {path: site.get(path)[1].decode() for path in ("/", "/metrics", "/api/status", "/api/summary", "/readyz")}
+    (planned,), (summed,) = json.loads(answers["/api/status"])["plan"], json.loads(answers["/api/summary"])["accounts"]
+    assert planned["due_in_s"] == summed["due_in_s"] == 2 * interval_s
+    assert "kill in 4s" in answers["/"]
+    assert ", in 4s: kill" in planned["sentence"]
+    assert not [text for text in answers.values() if re.search(rf"(?<![\d.]){re.escape(str(left_s))}(?!\d)", text)]
 
 
 def test_a_further_address_answers_only_probes(endpoints: Endpoints, clock: Clock) -> None:
