@@ -189,7 +189,7 @@ def test_another_proxy_takes_the_place() -> None:
     """What `container` names replaces that part of kube-rbac-proxy; the rest stays, above all what it may not do."""
     other = {"name": "nginx", "image": "registry.test/nginx:1", "args": ["-c", "/settings/nginx.conf"]}
     mount = {"name": "settings", "mountPath": "/settings"}
-    values = {
+    values: dict[str, Any] = {
         "enabled": True,
         "container": {**other, "volumeMounts": [mount], "securityContext": {"runAsUser": 101}},
         "volumes": [{"name": "settings", "configMap": {"name": "nginx"}}],
