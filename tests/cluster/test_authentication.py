@@ -1,21 +1,26 @@
 """The real kube-rbac-proxy in front of the daemon, on a real node: who reads what, and what stays as it was."""
 
 import base64
+import json
 import os
+import re
 import signal
 import ssl
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 from tests.cluster.test_installed_security import kernel_says
 from tests.cluster.test_manifests import definition
-from tests.node.support import cannot_run
+from tests.monitoring.programs import find
+from tests.monitoring.scraping import plain_job, without_api
+from tests.node.support import REPOSITORY, cannot_run
 from tests.rig.cluster.certificates import Authority
 from tests.rig.cluster.images import write_image
 from tests.rig.cluster.installed import PORT, Installed
@@ -23,6 +28,7 @@ from tests.rig.cluster.installed_fixtures import installed
 from tests.rig.cluster.installed_policy import KILL, policy_text
 from tests.rig.cluster.network import exchange
 from tests.rig.cluster.node import NODE, Cluster
+from tests.rig.cluster.processes import Server
 from tests.rig.cluster.real_pods import status_of, wait_until
 from tests.rig.command import COMMAND
 from tools.programs import NoProgramsError, kube_rbac_proxy
@@ -137,6 +143,35 @@ def test_the_token_of_the_pod_monitor_may_read(front: Front) -> None:
     assert front.ask("/metrics", base64.b64decode(secret["data"][named["key"]]).decode()) == 200
 
 
+def test_prometheus_scrapes_as_the_page_says(front: Front, tmp_path: Path) -> None:
+    """The lines that docs/prometheus.md adds to the job of scrape.yaml are what a real Prometheus needs."""
+    page = (REPOSITORY / "docs" / "prometheus.md").read_text(encoding="utf-8")
+    printed = re.findall(r"^```yaml\n(.*?)^```$", page.partition("### With the proxy in front\n")[2], re.M | re.S)[0]
+    added = yaml.safe_load(printed)
+    token = tmp_path / "token"
+    token.write_text(front.reader, encoding="utf-8")
+    added["authorization"]["credentials_file"] = str(token)
+    job = without_api(plain_job(), (f"{front.release.pod()['status']['podIP']}:{PORT}", NODE)) | added
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump({"scrape_configs": [job]}), encoding="utf-8")
+    network, port = front.cluster.control_plane.network, 9090
+    options = (f"--config.file={tmp_path / 'prometheus.yaml'}", f"--storage.tsdb.path={tmp_path / 'data'}")
+    listens = f"--web.listen-address={network.address}:{port}"
+    command = (*network.enter, str(find("prometheus")), listens, *options)
+    server = Server("prometheus", command, log=tmp_path / "log", environment={"HOME": str(tmp_path)})
+    server.start()
+
+    def scraped() -> bool:
+        with suppress(OSError):
+            code, body = network.get(port, "/api/v1/query?query=gpu_watchdog_enforcing")
+            return code == 200 and bool(json.loads(body)["data"]["result"])
+        return False
+
+    try:
+        server.wait_for(scraped)
+    finally:
+        server.stop(hard=True)
+
+
 def test_around_the_proxy_there_are_only_probes(front: Front) -> None:
     """From outside its pod, the daemon's own port is not reached, and the one of the probes shows nothing else."""
     network = replace(front.cluster.network, address=front.release.pod()["status"]["podIP"])
@@ -161,6 +196,7 @@ def test_commands_go_on(front: Front) -> None:
     """In the pod they ask the daemon itself; from outside `top` goes by port-forward, and says why."""
     code, shown, _ = front.release.ask("top", "--once")
     assert (code, NODE in shown) == (0, True)
+    assert front.release.lacking() == set()
     plane = front.cluster.control_plane
     path = f"{COMMAND.parent}:{plane.kubectl_program.parent}:{os.environ['PATH']}"
     variables = {"PATH": path, "HOME": str(front.release.folder), "KUBECONFIG": str(plane.admin_kubeconfig)}

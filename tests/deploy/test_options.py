@@ -202,6 +202,13 @@ def test_another_proxy_takes_the_place() -> None:
     assert values["volumes"][0] in spec["volumes"]
 
 
+def test_the_proxy_is_the_one_that_is_tested() -> None:
+    """The image that the chart names by default has the version that tests build and run."""
+    (_, proxy) = pod("--set=authentication.enabled=true")["containers"]
+    module = (ROOT / "tools" / "programs" / "kube-rbac-proxy" / "go.mod").read_text(encoding="utf-8")
+    assert f"github.com/brancz/kube-rbac-proxy {proxy['image'].rpartition(':')[2]} " in module
+
+
 @pytest.mark.parametrize("given", ["1Gi", None])
 def test_every_container_has_the_resources_of_the_values(given: str | None) -> None:
     """The Jobs too limit their local storage, and request none on nodes that do not count it."""

@@ -1,11 +1,11 @@
-"""Which nodes a DaemonSet of the watchdog selects: a node that it does not select lacks no daemon."""
+"""Which nodes a DaemonSet of the watchdog selects, and at which port of a pod its daemon is asked."""
 
 from typing import Any, Final
 
 import msgspec
 import pytest
 
-from watchdog.kube.daemons import _selects, _Spec
+from watchdog.kube.daemons import _daemon, _RawPod, _selects, _Spec
 
 GPU: Final = {"nvidia.com/gpu.present": "true"}
 NODE: Final = {**GPU, "zone": "b", "cards": "8"}
@@ -63,3 +63,34 @@ PREFERRED: Final = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgno
 def test_what_a_daemon_set_selects(spec: dict[str, Any], is_selected: bool) -> None:
     """As the scheduler reads a node selector and a required affinity; a preference excludes nothing."""
     assert _selects(msgspec.convert(spec, _Spec), NODE) is is_selected
+
+
+_PROXY: Final = {"name": "kube-rbac-proxy", "ports": [{"name": "metrics", "containerPort": 9837}]}
+
+
+@pytest.mark.parametrize(
+    ("listen", "ports", "port", "is_local"),
+    [
+        (None, [9837], 9837, False),
+        (None, [], 9837, False),
+        ("0.0.0.0:9837", [9837], 9837, False),
+        ("[::]:8000", [8000], 8000, False),
+        # As the chart has it with a proxy in front; what else its container names is for the probes.
+        ("127.0.0.1:9838", [9839], 9838, True),
+        ("[::1]:9838", [], 9838, True),
+        ("127.0.0.1:0", [9839], 9839, False),
+        # What the daemon would not start with, or what no manifest of ours has.
+        ("localhost:9838", [9839], 9839, False),
+        ("nonsense", [9839], 9839, False),
+        ("", [9839], 9839, False),
+    ],
+)
+def test_where_a_daemon_is_asked(listen: str | None, ports: list[int], port: int, is_local: bool) -> None:
+    """At its own port, and not at that of a proxy; one that listens for its pod alone is asked by port-forward."""
+    variables = [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
+    variables += [{"name": "GPU_WATCHDOG_LISTEN", "value": listen}] if listen is not None else []
+    watchdog = {"name": "watchdog", "env": variables, "ports": [{"containerPort": each} for each in ports]}
+    for containers in ([watchdog, _PROXY], [_PROXY, watchdog]):
+        made = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeName": "n1", "containers": containers}}
+        found = _daemon(msgspec.convert(made, _RawPod))
+        assert (found.container, found.port, found.is_local) == ("watchdog", port, is_local)
