@@ -170,28 +170,47 @@ def _component(head: str, now: Mapping[str, Object], base: Mapping[str, Object])
     key = "daemonset-gpu-watchdog"
     assert all(each.content == now[other].content for other, each in base.items() if other != key and other in now)
     (before, after) = (each[key].content["spec"]["template"] for each in (base, now))
-    changes = [*_changes("/spec/template/metadata", before["metadata"], after["metadata"])]
-    changes += _changes("/spec/template/spec", before["spec"], after["spec"], but="containers")
+    changes = [*_changes("/spec/template/spec", before["spec"], after["spec"], but="containers")]
     (inside_before,), (inside_after, *others) = (each["spec"]["containers"] for each in (before, after))
     changes += _changes("/spec/template/spec/containers/0", inside_before, inside_after)
     changes += [{"op": "add", "path": "/spec/template/spec/containers/-", "value": each} for each in others]
     content: dict[str, Any] = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
     if more:
         content["resources"] = sorted(more)
-    patches, texts = [_deletion(each.content) for other, each in base.items() if other not in now], {}
+    patches: dict[str, tuple[Mapping[str, Any], Any]] = {
+        f"{other}.yaml": (each.content, _identity(each.content) | {"$patch": "delete"})
+        for other, each in base.items()
+        if other not in now
+    }
     if changes:
-        patches.append({"path": "daemonset.yaml", "target": {"kind": "DaemonSet", "name": "gpu-watchdog"}})
-        texts["daemonset.yaml"] = yaml.safe_dump(changes, sort_keys=False)
+        patches["daemonset.yaml"] = (base[key].content, changes)
+    # Merged, since several components may each add to them.
+    if metadata := _additions(before["metadata"], after["metadata"]):
+        merged = {"spec": {"template": {"metadata": metadata}}}
+        patches["metadata.yaml"] = (base[key].content, _identity(base[key].content) | merged)
     if patches:
-        content["patches"] = patches
+        content["patches"] = [{"path": name, "target": _target(of)} for name, (of, _) in patches.items()]
+    texts = {name: yaml.safe_dump(patch, sort_keys=False) for name, (_, patch) in patches.items()}
     return {"kustomization.yaml": head + yaml.safe_dump(content, sort_keys=False), **texts, **more}
 
 
-def _deletion(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A patch that leaves an object out."""
-    kind, name = content["kind"], content["metadata"]["name"]
-    named = {"apiVersion": content["apiVersion"], "kind": kind, "metadata": {"name": name}, "$patch": "delete"}
-    return {"patch": yaml.safe_dump(named, sort_keys=False), "target": {"kind": kind, "name": name}}
+def _target(content: Mapping[str, Any]) -> dict[str, str]:
+    return {"kind": content["kind"], "name": content["metadata"]["name"]}
+
+
+def _identity(content: Mapping[str, Any]) -> dict[str, Any]:
+    """How a patch that is merged begins."""
+    return {
+        "apiVersion": content["apiVersion"],
+        "kind": content["kind"],
+        "metadata": {"name": content["metadata"]["name"]},
+    }
+
+
+def _additions(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The labels and annotations that one object has beside another's."""
+    parts = {key: dict(value.items() - before.get(key, {}).items()) for key, value in after.items()}
+    return {key: part for key, part in parts.items() if part}
 
 
 def _changes(place: str, before: Mapping[str, Any], after: Mapping[str, Any], but: str = "") -> Iterator[Any]:

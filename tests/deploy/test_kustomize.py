@@ -59,6 +59,16 @@ def test_mounts_of_a_platform_and_of_mps_add_up(platform: str, tmp_path: Path) -
         assert _sorted(found["spec"]["template"]) == _sorted(expected["spec"]["template"])
 
 
+def test_annotations_of_a_platform_and_of_the_proxy_add_up(tmp_path: Path) -> None:
+    """The annotation by which the NRI plugin gives the pods their devices stays, with the proxy's beside it."""
+    platform = "gpu-operator-nri"
+    flags = (f"--values={kustomize.PLATFORMS[platform]}", "--set=authentication.enabled=true")
+    expected = whole(kustomize.policies()["enforce"], *flags)[DAEMONSET]["spec"]["template"]["metadata"]
+    found = kustomized(tmp_path, f"platforms/{platform}", "options/authentication")[DAEMONSET]
+    assert found["spec"]["template"]["metadata"] == expected
+    assert len(expected["annotations"]) > 1
+
+
 def test_no_old_name_is_left(tmp_path: Path) -> None:
     """Namespace, prefix and suffix reach every object and all that refers to one: the old names are in no text."""
     components = [f"options/{option}" for option in kustomize.OPTIONS]

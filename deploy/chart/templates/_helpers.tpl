@@ -49,6 +49,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $annotations = dict "prometheus.io/scrape" "true" "prometheus.io/port" "9837" "prometheus.io/path" "/metrics" -}}
 {{- if .Values.authentication.enabled }}{{ $_ := set $annotations "prometheus.io/scheme" "https" }}{{ end -}}
 {{- end -}}
+{{- /* Else `kubectl exec` and `kubectl logs` say each time which container they have chosen. */ -}}
+{{- if .Values.authentication.enabled }}{{ $_ := set $annotations "kubectl.kubernetes.io/default-container" "watchdog" }}{{ end -}}
 {{ merge (dict) (.Values.podAnnotations | default dict) $annotations | toYaml }}
 {{- end }}
 
