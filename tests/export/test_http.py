@@ -396,7 +396,10 @@ def test_a_further_address_answers_only_probes(endpoints: Endpoints, clock: Cloc
     server.start()
     try:
         first, probes = (Site(endpoints, clock, port) for port in (server.port, server.probes_port))
-        pages, odd = ["/", "/metrics", "/api/status", "/api/summary"], ["//healthz", "/healthz/../metrics"]
+        pages, odd = (
+            ["/", "/metrics", "/api/status", "/api/summary"],
+            ["//healthz", "/healthz/../metrics", "/api/history?gpu=0"],
+        )
         for path in ("/healthz", "/readyz"):
             assert probes.get(path)[1] == first.get(path)[1]
             assert probes.status(path) == 200
