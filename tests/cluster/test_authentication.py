@@ -196,7 +196,7 @@ def test_commands_go_on(front: Front) -> None:
     """In the pod they ask the daemon itself; from outside `top` goes by port-forward, and says why."""
     code, shown, _ = front.release.ask("top", "--once")
     assert (code, NODE in shown) == (0, True)
-    assert front.release.lacking() == set()
+    assert front.release.lacking() <= {"process_numbers"}  # nothing uses the GPU
     plane = front.cluster.control_plane
     path = f"{COMMAND.parent}:{plane.kubectl_program.parent}:{os.environ['PATH']}"
     variables = {"PATH": path, "HOME": str(front.release.folder), "KUBECONFIG": str(plane.admin_kubeconfig)}
@@ -209,7 +209,7 @@ def test_commands_go_on(front: Front) -> None:
         check=False,
     )
     assert outside.returncode == 0, outside.stderr
-    why = "the port of its pod asks for a token, and the API server's proxy passes none on"
+    why = "its daemon listens only within its pod, as behind a proxy that asks for a token"
     assert outside.stdout.startswith(f"1 node answers by port-forward ({why})\n"), outside.stdout
 
 

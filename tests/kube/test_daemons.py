@@ -94,3 +94,25 @@ def test_where_a_daemon_is_asked(listen: str | None, ports: list[int], port: int
         made = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeName": "n1", "containers": containers}}
         found = _daemon(msgspec.convert(made, _RawPod))
         assert (found.container, found.port, found.is_local) == ("watchdog", port, is_local)
+
+
+@pytest.mark.parametrize(
+    ("states", "down"),
+    [
+        ({"watchdog": {"running": {}}, "kube-rbac-proxy": {"running": {}}}, ""),
+        ({"kube-rbac-proxy": {"waiting": {"reason": "ImagePullBackOff"}}, "watchdog": {"running": {}}}, ""),
+        (
+            {"kube-rbac-proxy": {"running": {}}, "watchdog": {"waiting": {"reason": "CrashLoopBackOff"}}},
+            "its pod n/p does not run (Running: CrashLoopBackOff)",
+        ),
+    ],
+)
+def test_a_daemon_is_down_whatever_its_proxy_does(states: dict[str, Any], down: str) -> None:
+    """Whether it can answer is for its own container to say: neither a proxy that runs nor one that does not counts."""
+    statuses = [{"name": name, "state": state} for name, state in states.items()]
+    made = {
+        "metadata": {"name": "p", "namespace": "n"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "watchdog"}, _PROXY]},
+        "status": {"phase": "Running", "containerStatuses": statuses},
+    }
+    assert _daemon(msgspec.convert(made, _RawPod)).down == down

@@ -211,7 +211,7 @@ def checked(is_valid: Callable[[str], object], message: str) -> Callable[[click.
 
 def _listen(_context: click.Context, parameter: click.Parameter, value: str) -> str:
     try:
-        if value != parameter.default:
+        if value != parameter.default:  # which is no address where it means none
             parse_listen(value)
     except ListenError as error:
         raise click.BadParameter(str(error), param=parameter) from error

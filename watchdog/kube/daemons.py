@@ -120,6 +120,7 @@ class _State(msgspec.Struct, frozen=True, gc=False):
 
 
 class _ContainerStatus(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
     state: _State = _State()
 
 
@@ -189,7 +190,7 @@ class DaemonPod:
     # The container that is the daemon, and its port.
     container: str = _CONTAINER
     port: int = _PORT
-    # Whether only its own pod reaches that port: others reach a proxy that asks for credentials.
+    # Whether only its own pod reaches that port, since a proxy in front of it asks for credentials.
     is_local: bool = False
     # Why it can't answer, as a clause; empty if it should.
     down: str = ""
@@ -322,7 +323,7 @@ def _daemon(pod: _RawPod) -> DaemonPod:
         container=chosen.name,
         port=chosen.local_port or chosen.port or _PORT,
         is_local=bool(chosen.local_port),
-        down=_down(pod),
+        down=_down(pod, chosen.name),
     )
 
 
@@ -332,8 +333,8 @@ def _meant_node(spec: _Spec) -> str:
     return next((each.values[0] for each in fields if each.key == "metadata.name" and each.values), "")
 
 
-def _down(pod: _RawPod) -> str:
-    states = [each.state for each in pod.status.container_statuses or ()]
+def _down(pod: _RawPod, container: str) -> str:
+    states = [each.state for each in pod.status.container_statuses or () if each.name == container]
     if pod.status.phase == "Running" and any(state.running is not None for state in states):
         return ""
     waiting = next((state.waiting for state in states if state.waiting is not None), _Waiting())

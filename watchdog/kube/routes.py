@@ -15,7 +15,7 @@ from watchdog.kube.streams import HangsError, ask_by_port_forward, excess, log_r
 
 Via = Literal["proxy", "port-forward"]
 _UNREACHABLE: Final = "let the API server reach port {port} of the watchdog's pods (NetworkPolicy, firewall)"
-_LOCAL: Final = "the port of its pod asks for a token, and the API server's proxy passes none on"
+_LOCAL: Final = "its daemon listens only within its pod, as behind a proxy that asks for a token"
 # After this many daemons that the proxy did not lead to, and none that it did, the others are not tried through it.
 _ENOUGH: Final = 3
 _PROXY_AGAIN_S: Final = 300.0
