@@ -108,7 +108,8 @@ def test_every_key_is_compiled() -> None:
     assert policy.maintenance == Maintenance(alert_after_s=7200.0)
     assert policy.claims == Claims(count_shares=True)
     assert policy.capacity == Capacity(resource="example.com/gpu-memory", amount=40 * Gi, reserve=Gi, unit=Mi)
-    assert policy.events == Events(observe=True, contact="GPU team")
+    page_url = "https://gpu.example.org/{node}/pods/{namespace}/{pod}"
+    assert policy.events == Events(observe=True, contact="GPU team", page_url=page_url)
 
 
 PULSE_POLICY = """

@@ -82,6 +82,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
         "namespace gpu-operator, pod */dcgm-exporter-*, pod trainer, annotation example.com/spare, priority from 1000",
         "Journal: at most 7d and 64Mi",
         "Contact named in Events: GPU team",
+        "Page linked in Events: https://gpu.example.org/{node}/pods/{namespace}/{pod}",
         "Safety overrides: foreign_pid_namespace, signal_without_pidfd, signal_mps_clients",
         "memory counters are read every 100ms; a rise of 32Mi brings the next reading forward, at most 30 per 2m\n",
         "MPS clients are drained before they are ended, by the control daemons of /run/mps/pipe",

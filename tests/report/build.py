@@ -33,7 +33,11 @@ NOTEBOOKS = rule(WARN, KILL, AT_ONCE, name="notebooks")
 
 
 def policy(
-    *rules: object, contact: str = "gpu-team@example.org", events_in_observe: bool = False, **more: object
+    *rules: object,
+    contact: str = "gpu-team@example.org",
+    page_url: str = "",
+    events_in_observe: bool = False,
+    **more: object,
 ) -> Policy:
     """The policy of most tests here: rule `notebooks`, the allowance as it ships."""
     made = Policy(
@@ -43,7 +47,7 @@ def policy(
         declarations=(VERIFF,),
         allowance=Allowance(per_context=512 * Mi, max_contexts=4, percent=Fraction(2, 100)),
         rules=(NOTEBOOKS,),
-        events=Events(contact=contact, observe=events_in_observe),
+        events=Events(contact=contact, page_url=page_url, observe=events_in_observe),
     )
     made = replace(made, rules=rules) if rules else made  # type: ignore[arg-type]
     return replace(made, **more)  # type: ignore[arg-type]

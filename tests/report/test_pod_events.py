@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -256,12 +257,22 @@ names = st.builds(lambda text, times: text * times, st.text(min_size=1, max_size
 amounts = st.integers(0, 2**70)
 
 
-@given(names, names, names, names, amounts, st.tuples(st.sampled_from(sorted(Brake)), st.sampled_from([0, 1, 2])))
+PAGE_URL: Final = "https://gpu.example.org/{node}/pods/{namespace}/{pod}"
+
+
+@given(
+    names,
+    names,
+    names,
+    st.tuples(names, st.sampled_from(["", PAGE_URL, PAGE_URL.ljust(200, "x")])),
+    amounts,
+    st.tuples(st.sampled_from(sorted(Brake)), st.sampled_from([0, 1, 2])),
+)
 def test_every_note_fits_and_is_inert(
-    namespace: str, name: str, other: str, contact: str, used: int, held_at: tuple[Brake, int]
+    namespace: str, name: str, other: str, ask: tuple[str, str], used: int, held_at: tuple[Brake, int]
 ) -> None:
     """Law: whatever tenants and operators call things, a note is printable, has at most 1 kB and names whom to ask."""
-    brake, base = held_at[0], _ENTRIES[held_at[1]]
+    brake, base, (contact, page_url) = held_at[0], _ENTRIES[held_at[1]], ask
     assessment = replace(
         base.assessment,
         pod=trainer(namespace=namespace, name=name, owner=Owner(kind=other, name=name)),
@@ -269,7 +280,10 @@ def test_every_note_fits_and_is_inert(
         used=used,
         used_at_least=used,
     )
-    under: Policy = policy(contact=contact[:200], events_in_observe=True)
+    under: Policy = policy(contact=contact[:200], page_url=page_url, events_in_observe=True)
+    parts = [quote(each, safe="", errors="replace") for each in (namespace, name)]
+    link = page_url.format(node="n1", namespace=parts[0], pod=parts[1])
+    fits = bool(link) and len(link) <= 200 + 253 + 63 + 253
     hostile = replace(base, assessment=assessment, victim=other, rule=replace(base.rule, name=other))
     held = replace(_QUIET.plan, entries=(replace(hostile, withheld_by=brake, is_new=True),))
     ends = (replace(_KILLED, entry=hostile), *(outcome(hostile, result, reason=name) for result in Result))
@@ -277,8 +291,8 @@ def test_every_note_fits_and_is_inert(
     for pod_event in reported(everything, replace(everything, enforcing=False)):
         assert pod_event.note.isprintable()
         assert len(pod_event.note.encode()) <= 1024
-        assert pod_event.note.endswith(".")
-        assert "Questions: ask " in pod_event.note
+        assert pod_event.note.endswith(f" Details: {link}" if fits else ".")
+        assert "Questions: ask " in pod_event.note or len(link) > 200
         assert all(value.isprintable() for value in pod_event.annotations.values())
 
 
@@ -414,6 +428,25 @@ def test_what_is_cut_of_a_note_that_is_too_long() -> None:
     )
     assert "Killing 3 processes of container c" in note
     assert note.endswith("c.")
+
+
+@pytest.mark.parametrize(
+    ("names", "link"),
+    [
+        (("a", "trainer"), "https://gpu.example.org/n1/pods/a/trainer"),
+        (("n" * 63, "p" * 253), f"https://gpu.example.org/n1/pods/{'n' * 63}/{'p' * 253}"),
+        (("a b", "c/d?e#f"), "https://gpu.example.org/n1/pods/a%20b/c%2Fd%3Fe%23f"),
+    ],
+)
+def test_a_note_ends_with_the_whole_link_to_the_page_of_the_pod(names: tuple[str, str], link: str) -> None:
+    """What does not fit beside it is cut; the rest says what happened, what to change and whom to ask."""
+    namespace, name = names
+    holder = trainer(namespace=namespace, name=name)
+    note = kill_of(policy(rule(step("110%"), name="r"), page_url=PAGE_URL), holder, on_cards(12.4)).note
+    assert note.endswith(f" Details: {link}")
+    assert len(note.encode()) <= 1024
+    assert "uses 12.4Gi of GPU memory" in note
+    assert "Questions: ask gpu-team@example.org. " in note
 
 
 def test_the_event_of_an_mps_client() -> None:

@@ -212,6 +212,8 @@ def _rest(policy: Policy) -> Iterator[str]:
     if policy.events.observe:
         yield "Events on pods in observe mode too"
     yield f"Contact named in Events: {policy.events.contact or _NO_CONTACT}"
+    if policy.events.page_url:
+        yield f"Page linked in Events: {policy.events.page_url}"
     overrides = [check.name for check in fields(policy.safety) if getattr(policy.safety, check.name)]
     yield f"Safety overrides: {', '.join(overrides) or 'none'}"
     if policy.pulse is not None:

@@ -180,6 +180,36 @@ def line(shortest: int, longest: int) -> FieldKind[str]:
     return FieldKind(words=f"a text, at most {longest} characters", read=read)
 
 
+_PAGE_URL: Final = "https://gpu.example.org/{node}/pods/{namespace}/{pod}"
+_PAGE_PARTS: Final = ("{node}", "{namespace}", "{pod}")
+_ADDRESS: Final = re.compile(r"https?://[^\s/?#]+(?:[/?#][!#-;=?-~]*)?", re.ASCII)
+
+
+def page_url() -> FieldKind[str]:
+    """The address of a pod's page, in which the names of node, namespace and pod are put; empty for none."""
+    plain = line(0, 200)
+    words = f"an address like {quote(_PAGE_URL)}, at most 200 characters; empty for none"
+
+    def read(value: object) -> str:
+        text = plain.read(value)
+        if not text:
+            return text
+        bare = text
+        for part in _PAGE_PARTS:
+            if text.count(part) > 1:
+                raise FieldError(f"{quote(text)} has {part} more than once; leave one of them")
+            bare = bare.replace(part, "x")
+        if set("{}") & set(bare):
+            found = re.search(r"\{[^{}]*\}?|\}", bare)
+            what = found[0] if found is not None else "{"
+            raise FieldError(f"{quote(what)} can't be filled in; use {', '.join(_PAGE_PARTS)}")
+        if _ADDRESS.fullmatch(bare) is None:
+            raise FieldError(f"{quote(text)} is not an address that begins with https:// or http://, without blanks")
+        return text
+
+    return FieldKind(words=words, read=read)
+
+
 def folder() -> FieldKind[str]:
     """The absolute path of a folder, in which `*` and `?` may stand for parts of names."""
     plain = line(1, MAX_TEXT)

@@ -495,6 +495,9 @@ class Events:
     contact: Annotated[str, "line", 0, 200] = _default(
         "", "Whom tenants should contact: a name, an address, a page. If empty: the operator of this cluster."
     )
+    page_url: Annotated[str, "page_url"] = _default(
+        "", "Where people open the page of a pod: its link ends the Events on that pod. If empty: Events have no link."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

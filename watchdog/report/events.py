@@ -5,6 +5,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Final
+from urllib.parse import quote
 
 from watchdog.core.assessment import Assessment, Misdeclaration
 from watchdog.core.declare import CONTAINER
@@ -48,9 +49,11 @@ _PREFIX: Final = "gpu-memory-watchdog/"
 # A blocked eviction is retried with back-off; the API server keeps an Event for this long by default.
 _BLOCKED_AGAIN_S: Final = 3600.0
 # What happened gets at least 424 bytes of a note. What does not fit the rest is left out: first which container was
-# taken and what comes after, then what to change, last who can be asked.
+# taken and what comes after, then what to change, last who can be asked. With a link both parts shrink alike.
 _REST: Final = 600
 _LONGEST_CONTACT: Final = 300
+# That of the longest template, with the longest names of node, namespace and pod.
+_LONGEST_LINK: Final = 200 + 253 + 63 + 253
 _DEFAULT_CONTACT: Final = "the operator of this cluster"  # as cli/policy_text.py announces
 _LONGEST_REASON: Final = 250
 _RETRIED: Final = f"It is retried for up to {format_duration(GIVE_UP_AFTER_S)}."
@@ -73,7 +76,7 @@ def _event_of(change: Change, report: CycleReport) -> Iterator[PodEvent]:
             yield _misdeclared(assessment, change.misdeclaration, report)
     elif change.event is ChangeKind.TRANSFERRED and change.pod is not None:
         if change.for_owner:
-            yield _transferred(change, change.pod, report.policy)
+            yield _transferred(change, change.pod, report)
     elif outcome is not None:
         yield from _of_outcome(change.event, outcome, report, was_begun=change.was_begun)
     elif change.event is ChangeKind.WITHHELD and entry is not None and is_for_owner(entry.assessment, report):
@@ -95,7 +98,7 @@ def _of_outcome(event: ChangeKind, outcome: Outcome, report: CycleReport, *, was
     elif event not in (names.blocked, names.ended):
         return
     elif was_begun:
-        yield _result_event(outcome, RELEASED, ended_note(outcome, report.policy))
+        yield _result_event(outcome, RELEASED, ended_note(outcome, report))
     elif entry.do.deletes_pod and outcome.result in (Result.BLOCKED, Result.FAILED):
         yield _result_event(outcome, EVICTION_BLOCKED, blocked_note(outcome, report))
 
@@ -141,7 +144,8 @@ def _misdeclared(assessment: Assessment, skipped: Misdeclaration, report: CycleR
     declaration = _declaration_of(skipped, report.policy)
     is_of_policy = declaration is not None and bool(declaration.wrong_unit)
     correct = [] if is_of_policy else [f"{_read_as(skipped, declaration)}Correct it in the pod's manifest."]
-    text = _compose(misdeclared_note(assessment, skipped), [*correct, _contact(report.policy)])
+    rest = [*correct, _contact(report.policy)]
+    text = _compose(misdeclared_note(assessment, skipped), rest, link=_link(assessment.pod, report))
     annotations = {
         "declared": assessment.declared,
         "allowed": assessment.allowed,
@@ -152,7 +156,7 @@ def _misdeclared(assessment: Assessment, skipped: Misdeclaration, report: CycleR
     return replace(_event(assessment, MISDECLARED, text, report.at, annotations), key=key, once=True)
 
 
-def _transferred(change: Change, pod: Pod, policy: Policy) -> PodEvent:
+def _transferred(change: Change, pod: Pod, report: CycleReport) -> PodEvent:
     """The Event that memory may have gone from one pod to another, on either of them."""
     return PodEvent(
         namespace=pod.namespace,
@@ -160,7 +164,7 @@ def _transferred(change: Change, pod: Pod, policy: Policy) -> PodEvent:
         uid=_uid(pod),
         reason=TRANSFERRED,
         action=ACTIONS[TRANSFERRED],
-        note=_compose(change.sentence, [_contact(policy)]),
+        note=_compose(change.sentence, [_contact(report.policy)], link=_link(pod, report)),
         at_s=change.at.wall_s,
         key=(pod.uid, TRANSFERRED, change.gpu, change.sentence),
         annotations={f"{_PREFIX}gpu": change.gpu},
@@ -215,7 +219,7 @@ def due_note(
         rest = []
     else:
         rest = [_chosen(entry), afterwards(entry), shown_as(entry) if entry.do.ends_processes else ""]
-    return _compose(text, [*rest, _remedy(entry, report), _contact(policy)])
+    return _compose(text, [*rest, _remedy(entry, report), _contact(policy)], link=_link(entry.assessment.pod, report))
 
 
 def blocked_note(outcome: Outcome, report: CycleReport) -> str:
@@ -224,30 +228,33 @@ def blocked_note(outcome: Outcome, report: CycleReport) -> str:
     why = outcome.for_owner or outcome.reason
     reason = f": {clip(quoted(why, _LONGEST_REASON), _LONGEST_REASON)}" if why else ""
     end = f"The eviction is blocked{reason}. {_RETRIED}" if outcome.result is Result.BLOCKED else f"It failed{reason}."
-    return _compose(note(entry, outcome.at, policy=policy), [_remedy(entry, report), _contact(policy)], end)
+    rest, link = [_remedy(entry, report), _contact(policy)], _link(entry.assessment.pod, report)
+    return _compose(note(entry, outcome.at, policy=policy), rest, end, link=link)
 
 
-def ended_note(outcome: Outcome, policy: Policy) -> str:
+def ended_note(outcome: Outcome, report: CycleReport) -> str:
     """The result of a kill or an eviction: its memory free after some time, not seen free in time, or failed."""
-    owner = outcome.entry.assessment.pod.owner
+    pod = outcome.entry.assessment.pod
+    owner = pod.owner
     is_of_job = owner is not None and owner.kind == "Job" and outcome.result is Result.DONE
     got_sigterm = any(sent.signal == "SIGTERM" for sent in outcome.sent)
     is_asked = outcome.entry.effective_step.scope != "process" and got_sigterm
     shown = shown_as(outcome.entry, past=True) if is_of_job and is_asked else ""
-    return _compose(outcome_note(outcome), [shown, _contact(policy)])
+    return _compose(outcome_note(outcome), [shown, _contact(report.policy)], link=_link(pod, report))
 
 
-def _compose(text: str, rest: Sequence[str], end: str = "") -> str:
-    """What happened, with its `end`, and as many of the other sentences as fit, the last ones first."""
+def _compose(text: str, rest: Sequence[str], end: str = "", *, link: str = "") -> str:
+    """What happened, with its `end`, as many of the other sentences as fit, the last ones first, and the whole link."""
     kept: list[str] = []
-    room = _REST
+    whole = LONGEST_NOTE - (size_of(link) + 1 if link else 0)
+    share = room = _REST * whole // LONGEST_NOTE
     for sentence in reversed(rest):
         shortened = shorten_names(sentence, room - 1)
         if shortened and size_of(shortened) < room:
             kept.insert(0, shortened)
             room -= size_of(shortened) + 1
-    size = LONGEST_NOTE - _REST + room - (size_of(end) + 1 if end else 0)
-    return clip(" ".join(filter(None, [fit(text, size), end, *kept])), LONGEST_NOTE)
+    size = whole - share + room - (size_of(end) + 1 if end else 0)
+    return " ".join(filter(None, [clip(" ".join(filter(None, [fit(text, size), end, *kept])), whole), link]))
 
 
 def _no_action_anyway(entry: PlanEntry, report: CycleReport) -> str:
@@ -298,3 +305,12 @@ def _read_as(skipped: Misdeclaration, declaration: Declaration | None) -> str:
 
 def _contact(policy: Policy) -> str:
     return f"Questions: ask {clip(inert(policy.events.contact or _DEFAULT_CONTACT), _LONGEST_CONTACT)}."
+
+
+def _link(pod: Pod, report: CycleReport) -> str:
+    """Where the pod's page is; empty if the policy has no address, or if the pod's names are longer than names are."""
+    link = report.policy.events.page_url
+    names = {"{node}": report.node.name, "{namespace}": pod.namespace, "{pod}": pod.name}
+    for part, name in names.items():
+        link = link.replace(part, quote(name, safe="", errors="replace"))
+    return f"Details: {link}" if link and size_of(link) <= _LONGEST_LINK else ""
