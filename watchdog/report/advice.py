@@ -5,17 +5,20 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import chain
-from typing import Final
+from typing import Final, Literal
 
-from watchdog.core.amount import Cards
+from watchdog.core.amount import Cards, is_checked
 from watchdog.core.assessment import Assessment
 from watchdog.core.declare import CONTAINER
-from watchdog.core.model import Claim, ClaimedDevice, ContainerKind, Gpu
-from watchdog.core.policy import Allowance, Declaration, Policy, Special
+from watchdog.core.model import Claim, ClaimedDevice, ContainerKind, Gpu, Node
+from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy, Special
+from watchdog.core.rules import has_labels
 from watchdog.core.units import brief, format_bytes, format_quantity, parse_number
 from watchdog.report.text import inert
 
 _GI: Final = 2**30
+# The values of `declared_by` of an account for which nothing is declared.
+_NOT_DECLARED: Final = ("default", None)
 # The step between two numbers of a unit: KAI reads two decimals of a fraction, the others are whole numbers.
 _FINEST: Final[Mapping[object, Fraction]] = {
     "percent": Fraction(1),
@@ -37,26 +40,44 @@ def declaration_of(assessment: Assessment, policy: Policy) -> tuple[Declaration,
     return None
 
 
-def _declaration_for(assessment: Assessment, policy: Policy, container: str | None) -> tuple[Declaration, str] | None:
+def _declaration_for(
+    assessment: Assessment, policy: Policy, container: str | None, node: Node | None
+) -> tuple[Declaration, str] | None:
     """The result of `declaration_of`; an owner whose container is known can also use a key with its name in it."""
-    found = declaration_of(assessment, policy)
-    if found is not None or assessment.declared_by != "default" or container is None:
-        return found
+    if assessment.declared_by not in _NOT_DECLARED:
+        return declaration_of(assessment, policy)
+    usable = next(iter(_usable(policy, node)), None)
+    if usable is not None:
+        return usable, usable.key
+    if container is None:
+        return None
     keys = ((declaration, declaration.key.replace(CONTAINER, container)) for declaration in policy.declarations)
     return next((pair for pair in keys if _is_plain(pair[1])), None)
 
 
-def declare_by(policy: Policy) -> str | None:
+def declare_by(policy: Policy, node: Node | None = None) -> str | None:
     """The key by which a pod that declares nothing could do so; None: the policy has only patterns, or nothing."""
-    return next((usable.key for usable in _usable(policy)), None)
+    return next((usable.key for usable in _usable(policy, node)), None)
 
 
-def _usable(policy: Policy) -> list[Declaration]:
-    """The declarations whose key can be copied, the plainest first: an amount for all GPUs together."""
+def _usable(policy: Policy, node: Node | None = None) -> list[Declaration]:
+    """The declarations whose key can be copied; first what the node has, and the plainest: an amount for all GPUs."""
     usable = [
         each for each in policy.declarations if _is_plain(each.key) and not (each.wrong_unit or each.counts_devices)
     ]
-    return sorted(usable, key=lambda plain: not (isinstance(plain.unit, int) and plain.per == "total"))
+
+    def rank(plain: Declaration) -> tuple[bool, bool]:
+        has = node is None or _has(node, plain, policy)
+        return not has, not (isinstance(plain.unit, int) and plain.per == "total")
+
+    return sorted(usable, key=rank)
+
+
+def _has(node: Node, declaration: Declaration, policy: Policy) -> bool:
+    """Whether a declaration applies on a node, and its resource, if it is one, can be requested there."""
+    is_advertised = policy.capacity is not None and policy.capacity.resource == declaration.resource
+    is_there = declaration.resource is None or is_advertised or is_checked(declaration.resource, node)
+    return is_there and bool(has_labels(declaration.node_labels, node.labels))
 
 
 def _is_plain(key: str) -> bool:
@@ -164,11 +185,13 @@ def advice(
     *,
     under_pressure: bool = False,
     gpus: Iterable[Gpu] = (),
+    node: Node | None = None,
 ) -> str:
     """How to get an account within its limit, as a clause: `use less GPU memory or declare more: set ... to ...`.
 
     Its key and number can be copied into the pod's definition. For a step under pressure the request is what counts,
-    not a limit above it. If the node's `gpus` are given, no more than they have is asked for.
+    not a limit above it. If the node's `gpus` are given, no more than they have is asked for; if the `node` is, a key
+    that it has is preferred.
     """
     allowed, declared = assessment.allowed, assessment.declared
     if under_pressure and assessment.allowed_by_request is not None:
@@ -180,7 +203,7 @@ def advice(
         least = round_up(max(_least(assessment, policy.allowance, per_gpu=True), 1))
         use = _LESS if declared else "use no GPU memory or"
         return f"{use} make the pod again with {_asked(*shared)} of at least {_amount_to_write(least)}"
-    found = _declaration_for(assessment, policy, container)
+    found = _declaration_for(assessment, policy, container, node) if assessment.declared_by is not None else None
     if found is not None and not found[0].counts_devices and not (is_new and _is_ephemeral(assessment)):
         raised = _RaisedDeclaration(assessment, *found, container)
         if allowed is None or declared is None or not is_over:
@@ -194,6 +217,61 @@ def advice(
     if is_new:
         return _without_a_key(assessment, declared, policy)
     return _raised_claim(assessment, enough) or _in_all(assessment, enough)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What the owner of a pod can write so that its present use is within the limit."""
+
+    kind: Literal["resource", "annotation", "label", "claim"]
+    # Keys with their values; of a claim the request, and the amount that it needs.
+    values: tuple[tuple[str, str], ...]
+    # Of a resource its container; of a claim its name, or that of its template.
+    name: str = ""
+    # A template instead of a claim.
+    is_template: bool = False
+
+
+def to_write(assessment: Assessment, policy: Policy, node: Node, gpus: Iterable[Gpu] = ()) -> Written | None:
+    """What is enough for an account that is over its limit, or declares nothing; None if no single line is.
+
+    It has the number of `advice`. Where nothing is declared, and no limit is exceeded, it is what the account uses.
+    """
+    allowed, declared = assessment.allowed, assessment.declared
+    is_new = assessment.declared_by in _NOT_DECLARED
+    is_over = allowed is not None and declared is not None and assessment.compared > allowed
+    if not (is_over or is_new) or not assessment.used_at_least:
+        return None
+    if is_new and (shared := _open_share(assessment)) is not None:
+        return _of_claim(*shared, _least(assessment, policy.allowance, per_gpu=True))
+    if not is_new and (shared := _claimed_share(assessment)) is not None:
+        return _of_claim(*shared, (declared or 0) + assessment.compared - (allowed or 0))
+    container = _declarer(assessment) or _largest(assessment)
+    found = _declaration_for(assessment, policy, container, node)
+    if found is None or found[0].counts_devices or (is_new and _is_ephemeral(assessment)):
+        return None
+    raised, allowance = _RaisedDeclaration(assessment, *found, container), found[0].allowance or policy.allowance
+    allowance = allowance if is_over else NO_ALLOWANCE
+    missing = _least(assessment, allowance, per_gpu=found[0].per == "gpu") if is_new else 0
+    return raised.to_write(declared or 0, missing or assessment.compared - (allowed or 0), Cards(gpus=tuple(gpus)))
+
+
+def _largest(assessment: Assessment) -> str | None:
+    """The container that uses most, of those that can declare."""
+    used: dict[str, int] = {}
+    for use in assessment.uses:
+        used[use.container or ""] = used.get(use.container or "", 0) + use.used_at_least
+    able = used.keys() - _ephemeral(assessment) - {""}
+    return max(sorted(able), key=used.__getitem__, default=None)
+
+
+def _of_claim(claim: Claim, device: ClaimedDevice, least: int) -> Written:
+    return Written(
+        kind="claim",
+        values=((device.request, _amount_to_write(round_up(max(least, 1)))),),
+        name=claim.template or claim.name,
+        is_template=bool(claim.template),
+    )
 
 
 def _in_all(assessment: Assessment, enough: int) -> str:
@@ -334,13 +412,48 @@ class _RaisedDeclaration:
             return f"{verb} {'set' if self._is_new else 'raise'} {self.place}{unit}"
         if each and number > _WHOLE_CARD.get(self.declaration.unit, number):
             return f"{_LESS} ask for a whole GPU: it needs more than {inert(self.key)} can give"
-        text = _amount_to_write(int(number)) if self.declaration.unit == 1 else plain_number(number)
+        text = self.written(number)
         # Values of annotations and labels are strings, and YAML parses a bare number as a number.
         text = text if self.declaration.kind == "resource" else f'"{text}"'
         also = self._or_limit() if not under_pressure else ""
         together = " together" if self._holder is None and len(self._numbers) > 1 else ""
         text += self._in_bytes(number, declared)
         return f"{verb} set {self.place} to at least {text}{unit or each}{together}{also}"
+
+    def to_write(self, declared: int, missing: int, cards: Cards) -> Written | None:
+        """The number of `clause`, under its key; None if it depends on what is not known, or is more than a card."""
+        number = self._number(0 if self._is_new else declared, missing, cards)
+        if number is None and self._is_new:
+            number = self._part_of_card(missing, cards)
+        most = _WHOLE_CARD.get(self.declaration.unit) if self.declaration.per == "gpu" else None
+        is_together = self._holder is None and len(self._numbers) > 1
+        if number is None or is_together or (most is not None and number > most):
+            return None
+        kind, key, text = self.declaration.kind, self.key, self.written(number)
+        if kind == "resource":
+            return None if self._holder is None else Written(kind=kind, values=((key, text),), name=self._holder)
+        named = self.declaration.container_annotation
+        is_named = bool(named) and self.container not in (None, self._first_container)
+        values = ((key, text), *(((named, self.container or ""),) if is_named else ()))
+        return Written(kind=kind, values=values)
+
+    @property
+    def _first_container(self) -> str | None:
+        main = (each.name for each in self.assessment.pod.containers if each.kind is ContainerKind.MAIN)
+        return next(main, None)
+
+    def _part_of_card(self, needed: int, cards: Cards) -> Fraction | None:
+        """Bytes as a percentage or a fraction of the smallest card that the account uses, rounded up."""
+        whole, finest = _WHOLE_CARD.get(self.declaration.unit), _FINEST.get(self.declaration.unit, Fraction(1))
+        sizes = [cards.size(uuid) for uuid in {use.gpu for use in self.assessment.uses}]
+        if whole is None or None in sizes or not sizes:
+            return None
+        smallest = min(size or 0 for size in sizes)
+        return -(-needed * whole // (smallest * finest)) * finest if smallest else None
+
+    def written(self, number: Fraction) -> str:
+        """A number as its key has it."""
+        return _amount_to_write(int(number)) if self.declaration.unit == 1 else plain_number(number)
 
     def _in_bytes(self, number: Fraction, declared: int) -> str:
         """What the number amounts to, in the unit of the use, and why it may be less than the use."""
@@ -358,7 +471,7 @@ class _RaisedDeclaration:
 
     @property
     def _is_new(self) -> bool:
-        return self.assessment.declared_by == "default"
+        return self.assessment.declared_by in _NOT_DECLARED
 
     @property
     def _numbers(self) -> dict[str, Fraction]:

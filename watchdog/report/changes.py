@@ -244,7 +244,7 @@ class Changes:
             *(self._begin(outcome) for outcome in report.began),
             *filter(self._is_reported, self.ended(report.outcomes, report)),
             *(
-                _outcome_change(ChangeKind.EXPLAINED, outcome, explanation(outcome, report.policy))
+                _outcome_change(ChangeKind.EXPLAINED, outcome, explanation(outcome, report.policy, report.node))
                 for outcome in report.outcomes
                 if _is_for_victim(outcome)
             ),

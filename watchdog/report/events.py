@@ -281,7 +281,7 @@ def _remedy(entry: PlanEntry, report: CycleReport) -> str:
     if assessment.open_share:
         none = f"{capital(inert(assessment.open_share))} gives the {who} a share of a card, but no amount of memory. "
     pressed = entry.definition.under_pressure
-    what = advice(assessment, report.policy, under_pressure=pressed, gpus=report.snapshot.gpus)
+    what = advice(assessment, report.policy, under_pressure=pressed, gpus=report.snapshot.gpus, node=report.node)
     return f"{none}To stay within the limit, {what}."
 
 

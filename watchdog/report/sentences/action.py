@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from watchdog.core.assessment import Assessment
-from watchdog.core.model import Owner, elapsed_s
+from watchdog.core.model import Node, Owner, elapsed_s
 from watchdog.core.plan import Count, Outcome, PlanEntry, Result, Sent, is_signal
 from watchdog.core.policy import Do, Policy, Step
 from watchdog.core.units import format_bytes, format_duration
@@ -400,10 +400,10 @@ def _release(action: RecentStatus, now_s: float) -> str:
     return f"Its memory was not confirmed free by {at}: {quoted(action.unreleased, _LONGEST_REASON)}."
 
 
-def explanation(outcome: Outcome, policy: Policy) -> str:
+def explanation(outcome: Outcome, policy: Policy, node: Node | None = None) -> str:
     """The result of a step for the pod's owner, in three to six sentences: what, why, how, and what to change."""
     entry = outcome.entry
-    remedy = advice(entry.assessment, policy, under_pressure=entry.definition.under_pressure)
+    remedy = advice(entry.assessment, policy, under_pressure=entry.definition.under_pressure, node=node)
     sentences = (
         _what_and_why(outcome),
         _how_much(entry),
