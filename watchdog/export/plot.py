@@ -1,0 +1,330 @@
+"""The last hour as a plot: the coordinates of an SVG, and the same in a sentence and as rows of a table.
+
+Positions are thousandths of the plot's width from its left, and of its height from its top, so that a template can draw
+it at any size. What is unknown is part of no shape.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Final, Literal, NamedTuple
+
+from watchdog.core.policy import Do
+from watchdog.core.units import format_bytes
+from watchdog.report.hour import HOUR_S, POINT_S, Mark, Point
+from watchdog.report.text import byte_cell, capital, clock_time, count, date_time
+
+FULL: Final = 1000
+_TICK_S: Final = 600
+_MOST_TICKS: Final = 5  # of the axis of amounts
+_LEAST: Final = 2**20  # what the axis of amounts ends above
+# The room above all shapes, for the letters of actions.
+_HEADROOM: Final = 140
+# Labels and letters closer than this would touch each other.
+_BETWEEN_LABELS: Final = 80
+_BETWEEN_LETTERS: Final = 30
+_MOST_LEVELS: Final = 8
+# A threshold so many times above all that was used or allowed would press the rest down.
+_FAR: Final = 2
+_ROW_S: Final = 300
+_MOST_NAMED: Final = 4
+
+
+class Moment(NamedTuple):
+    """The moment at which the plot ends, on both clocks."""
+
+    boottime_s: float
+    wall_s: float
+
+    def wall(self, at_s: float) -> float:
+        """A CLOCK_BOOTTIME as Unix time."""
+        return self.wall_s - (self.boottime_s - at_s)
+
+    def text(self, at_s: float) -> str:
+        """A CLOCK_BOOTTIME as a time of day."""
+        return clock_time(self.wall(at_s), self.wall_s)
+
+
+class Level(NamedTuple):
+    """An amount that has a name: the limit, or the threshold of a step."""
+
+    css: str
+    name: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """A text at a place."""
+
+    at: int
+    text: str
+    css: str = ""
+    # Where the text is; that of a line may have to give way to others.
+    text_at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """Actions at about the same time: the first letter of the gravest, and all of them in words."""
+
+    at: int
+    css: str
+    letter: str
+    title: str
+
+
+class Gap(NamedTuple):
+    """A part of the width in which nothing is known."""
+
+    at: int
+    width: int
+
+
+class Row(NamedTuple):
+    """Five minutes as text."""
+
+    time: str
+    lowest: str
+    highest: str
+    last: str
+    allowed: str
+    actions: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """A plot; its shapes are paths."""
+
+    # From the lowest to the highest amount.
+    band: str
+    # The last amount of each point.
+    line: str
+    allowed: str
+    levels: tuple[Label, ...]
+    # Those that are too far above to be drawn.
+    beyond: tuple[str, ...]
+    amounts: tuple[Label, ...]
+    times: tuple[Label, ...]
+    gaps: tuple[Gap, ...]
+    letters: tuple[Letter, ...]
+    # Where a later pod of the same name begins.
+    begins: tuple[Label, ...]
+    summary: str
+    rows: tuple[Row, ...]
+    # When something is known for the first time, if that is within the hour; else empty.
+    first: str
+
+    @property
+    def kinds(self) -> tuple[tuple[str, str], ...]:
+        """What the letters stand for: each letter with its action."""
+        return tuple(dict.fromkeys((each.letter, each.css) for each in self.letters))
+
+
+class _Scale(NamedTuple):
+    start_s: float
+    end_s: float
+    # Bytes.
+    top: int
+
+    def across(self, at_s: float) -> int:
+        share = (min(max(at_s, self.start_s), self.end_s) - self.start_s) / HOUR_S
+        return min(round(share * FULL), FULL)
+
+    def down(self, amount: int) -> int:
+        room = FULL - _HEADROOM
+        return FULL - min(max(amount, 0) * room // self.top, FULL)
+
+
+def plot(lives: Sequence[Sequence[Point]], marks: Iterable[Mark], levels: Iterable[Level], now: Moment) -> Plot:
+    """The plot of the lives of a pod, or of the only one of a card, the oldest first; with amounts that have a name."""
+    start_s = now.boottime_s - HOUR_S
+    points = _joined(lives, start_s)
+    known = [each for each in points if each.last is not None]
+    most = max((max(each.high or 0, each.allowed or 0) for each in points), default=0)
+    named = sorted((each for each in levels if each.amount > 0), key=lambda each: each.amount)
+    near = [each for each in named if not most or each.amount <= _FAR * most][:_MOST_LEVELS]
+    scale = _Scale(start_s, now.boottime_s, max([_LEAST, most, *(each.amount for each in near)]))
+    runs = list(_runs(points, lambda each: each.last is not None))
+    limited = _runs(points, lambda each: each.allowed is not None)
+    recent = sorted(mark for mark in marks if start_s <= mark.at_s <= now.boottime_s)
+    begins = [life[0].at_s for life in lives[1:] if life]
+    return Plot(
+        band=" ".join(_band(run, scale) for run in runs),
+        line=" ".join(_line(_parts(run, [each.last or 0 for each in run], scale)) for run in runs),
+        allowed=" ".join(_line(_parts(run, [each.allowed or 0 for each in run], scale)) for run in limited),
+        levels=tuple(_labels(near, scale)),
+        beyond=tuple(f"{each.name} {format_bytes(each.amount)}" for each in named if each not in near),
+        amounts=tuple(_amounts(scale)),
+        times=tuple(_times(scale, now)),
+        gaps=tuple(_gaps(points, scale)),
+        letters=tuple(_letters(recent, scale, now)),
+        begins=tuple(Label(at=scale.across(at_s), text=f"a new pod of this name, {now.text(at_s)}") for at_s in begins),
+        summary=_summary(known, recent, now),
+        rows=tuple(_rows(points, recent, now)),
+        first=now.text(known[0].at_s) if known and known[0].at_s >= start_s + POINT_S else "",
+    )
+
+
+def _joined(lives: Sequence[Sequence[Point]], start_s: float) -> list[Point]:
+    """The points of all lives in the order of time; at the same time what is known counts, of the later one last."""
+    found: dict[float, Point] = {}
+    for life in lives:
+        for point in life:
+            before = found.get(point.at_s)
+            if before is None or before.low is None or before.high is None:
+                found[point.at_s] = point
+            elif point.low is not None and point.high is not None:
+                low, high = min(before.low, point.low), max(before.high, point.high)
+                found[point.at_s] = Point(point.at_s, low, high, point.last, point.allowed)
+    return [found[at_s] for at_s in sorted(found) if at_s + POINT_S > start_s]
+
+
+def _runs(points: Iterable[Point], is_in: Callable[[Point], bool]) -> Iterator[list[Point]]:
+    """The points that are in, in runs without a break."""
+    run: list[Point] = []
+    for point in points:
+        if run and (not is_in(point) or point.at_s > run[-1].at_s + POINT_S):
+            yield run
+            run = []
+        if is_in(point):
+            run.append(point)
+    if run:
+        yield run
+
+
+class _Part(NamedTuple):
+    """A part of a line in which it stays at the same height."""
+
+    begin: int
+    end: int
+    down: int
+
+
+def _parts(run: Sequence[Point], values: Sequence[int], scale: _Scale) -> list[_Part]:
+    parts: list[_Part] = []
+    for point, value in zip(run, values, strict=True):
+        down, end = scale.down(value), scale.across(point.at_s + POINT_S)
+        if parts and parts[-1].down == down:
+            parts[-1] = parts[-1]._replace(end=end)
+        else:
+            parts.append(_Part(scale.across(point.at_s), end, down))
+    return parts
+
+
+def _line(parts: Sequence[_Part]) -> str:
+    first, *others = parts
+    return f"M{first.begin} {first.down}H{first.end}" + "".join(f"V{part.down}H{part.end}" for part in others)
+
+
+def _band(run: Sequence[Point], scale: _Scale) -> str:
+    lowest = _parts(run, [each.low or 0 for each in run], scale)
+    back = "".join(f"V{part.down}H{part.begin}" for part in reversed(lowest))
+    return f"{_line(_parts(run, [each.high or 0 for each in run], scale))}{back}Z"
+
+
+def _gaps(points: Iterable[Point], scale: _Scale) -> Iterator[Gap]:
+    for run in _runs(points, lambda each: each.last is None):
+        begin, end = scale.across(run[0].at_s), scale.across(run[-1].at_s + POINT_S)
+        if end > begin:
+            yield Gap(begin, end - begin)
+
+
+def _labels(levels: Iterable[Level], scale: _Scale) -> list[Label]:
+    """The lines of these levels, those of the same height as one, and their texts so that none touches another."""
+    by_amount: dict[int, list[Level]] = {}
+    for level in levels:
+        by_amount.setdefault(level.amount, []).append(level)
+    labels = [
+        Label(
+            at=scale.down(amount),
+            text=f"{capital(', '.join(dict.fromkeys(each.name for each in own)))} {format_bytes(amount)}",
+            css=own[-1].css,
+        )
+        for amount, own in by_amount.items()
+    ]
+    labels.sort(key=lambda label: label.at)
+    places = [label.at for label in labels]
+    for number in range(1, len(places)):
+        places[number] = max(places[number], places[number - 1] + _BETWEEN_LABELS)
+    lowest = FULL
+    for number in reversed(range(len(places))):
+        places[number] = min(places[number], lowest)
+        lowest = places[number] - _BETWEEN_LABELS
+    return [replace(label, text_at=max(place, 0)) for label, place in zip(labels, places, strict=True)]
+
+
+def _amounts(scale: _Scale) -> Iterator[Label]:
+    step = 1 << max(-(-scale.top // _MOST_TICKS) - 1, 0).bit_length()
+    for amount in range(step, scale.top + 1, step):
+        yield Label(at=scale.down(amount), text=format_bytes(amount))
+
+
+def _times(scale: _Scale, now: Moment) -> Iterator[Label]:
+    start_s = now.wall(scale.start_s)
+    first = ceil(start_s / _TICK_S)
+    for number in range(first, first + int(HOUR_S // _TICK_S) + 1):
+        wall_s = float(number * _TICK_S)
+        if wall_s <= now.wall_s:
+            # Where there is little room only every second one is shown.
+            css = "minor" if number % 2 else ""
+            text = date_time(wall_s)[11:16]
+            yield Label(at=scale.across(scale.start_s + wall_s - start_s), text=text, css=css)
+
+
+def _letters(marks: Iterable[Mark], scale: _Scale, now: Moment) -> Iterator[Letter]:
+    """The letters, of which none touches another."""
+    groups: list[list[Mark]] = []
+    for mark in marks:
+        if not groups or scale.across(mark.at_s) - scale.across(groups[-1][0].at_s) >= _BETWEEN_LETTERS:
+            groups.append([])
+        groups[-1].append(mark)
+    for group in groups:
+        at_s, do = next((mark for mark in group if mark.do.enforces), group[0])
+        words = [f"{mark.do.verb.noun} at {now.text(mark.at_s)}" for mark in group[:_MOST_NAMED]]
+        words += [f"{len(group) - _MOST_NAMED} more"] * (len(group) > _MOST_NAMED)
+        yield Letter(at=scale.across(at_s), css=do.value, letter=do.value[0].upper(), title=capital(", ".join(words)))
+
+
+def counted(marks: Iterable[Mark]) -> str:
+    """Actions in words: `2 warnings, 1 kill`."""
+    by_do = Counter(mark.do for mark in marks)
+    return ", ".join(count(by_do[do], do.verb.noun) for do in Do if by_do[do])
+
+
+def _summary(known: Sequence[Point], marks: Sequence[Mark], now: Moment) -> str:
+    if not known:
+        return "Nothing is known of the last hour."
+    lowest, highest = (pick(each) for pick, each in ((min, _all(known, "low")), (max, _all(known, "high"))))
+    used = format_bytes(lowest) if lowest == highest else f"{format_bytes(lowest)} to {format_bytes(highest)}"
+    begin, end = now.text(known[0].at_s), now.text(min(known[-1].at_s + POINT_S, now.boottime_s))
+    last = known[-1]
+    of = f", of {format_bytes(last.allowed)} allowed" if last.allowed is not None else ""
+    actions = f" {capital(counted(marks))}." if marks else ""
+    return f"From {begin} to {end}: {used} used, at the end {format_bytes(last.last or 0)}{of}.{actions}"
+
+
+def _all(points: Iterable[Point], side: Literal["low", "high"]) -> list[int]:
+    return [getattr(point, side) or 0 for point in points]
+
+
+def _rows(points: Sequence[Point], marks: Sequence[Mark], now: Moment) -> Iterator[Row]:
+    by_time: dict[int, list[Point]] = {}
+    for point in points:
+        by_time.setdefault(int(now.wall(point.at_s) // _ROW_S), []).append(point)
+    acted: dict[int, list[Mark]] = {}
+    for mark in marks:
+        acted.setdefault(int(now.wall(mark.at_s) // _ROW_S), []).append(mark)
+    for number in sorted(by_time.keys() | acted.keys()):
+        own = by_time.get(number, [])
+        known = [point for point in own if point.last is not None]
+        allowed = next((point.allowed for point in reversed(known) if point.allowed is not None), None)
+        yield Row(
+            time=date_time(float(number * _ROW_S))[11:16],
+            lowest=byte_cell(min(_all(known, "low"), default=None)),
+            highest=byte_cell(max(_all(known, "high"), default=None)),
+            last=byte_cell(known[-1].last if known else None),
+            allowed=format_bytes(allowed) if allowed is not None else "",
+            actions=counted(acted.get(number, ())),
+        )
