@@ -177,6 +177,7 @@ def round_up(amount: int) -> int:
 _WHOLE_CARD: Final[dict[object, int]] = {"percent": 100, "fraction": 1}
 _LESS: Final = "use less GPU memory or"
 _MI: Final = 2**20
+_MOST_PLACES: Final = 20  # of thousands that a tenant can write
 
 
 def advice(
@@ -381,6 +382,27 @@ def _declarer(assessment: Assessment) -> str | None:
     return containers[0] if len(containers) == 1 else None
 
 
+def _place(kind: str, key: str, holder: str | None) -> str:
+    """Where a key is: of a resource in which container, or in several (None)."""
+    if kind != "resource":
+        return f"the pod's {kind} {inert(key)}"
+    whose = "its containers" if holder is None else f"container {inert(holder)}"
+    return f'resources.limits["{inert(key)}"] of {whose}'
+
+
+def declared_as(assessment: Assessment) -> tuple[tuple[str, str], ...]:
+    """What applies to an account as it is written: each place, and the text there; of claims and defaults nothing."""
+    pod, container = assessment.pod, assessment.account.container
+    found: list[tuple[str, str]] = []
+    for key in (assessment.declared_by or "").split(", "):
+        own = [each for each in pod.containers if container in (None, each.name) and key in each.resources]
+        found += [(_place("resource", key, each.name), each.resources[key]) for each in own]
+        for kind, values in (("annotation", pod.annotations), ("label", pod.labels)):
+            if not own and key in values:
+                found.append((_place(kind, key, None), values[key]))
+    return tuple(found[:_MOST_PLACES])
+
+
 @dataclass(frozen=True, slots=True)
 class _RaisedDeclaration:
     """A declaration under a key that applies or could apply to an account, to be raised."""
@@ -394,11 +416,7 @@ class _RaisedDeclaration:
     @property
     def place(self) -> str:
         """Where to write it: `resources.limits["veriff.com/gpu-memory"] of container main`."""
-        key = inert(self.key)
-        if self.declaration.kind != "resource":
-            return f"the pod's {self.declaration.kind} {key}"
-        whose = "its containers" if self._holder is None else f"container {inert(self._holder)}"
-        return f'resources.limits["{key}"] of {whose}'
+        return _place(self.declaration.kind, self.key, self._holder)
 
     def clause(self, declared: int, missing: int, cards: Cards, *, under_pressure: bool) -> str:
         """What to set it to, if it lacks `missing` bytes; `declared` are the bytes that count now."""

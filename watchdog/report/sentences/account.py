@@ -1,7 +1,7 @@
 """The paragraphs of `explain` about an account: use, limit, verdict, rule, what follows, what to change."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from watchdog.core.rules import TERMINATING
 from watchdog.core.units import format_bytes
@@ -15,19 +15,38 @@ from watchdog.report.text import capital, clock_time, inert
 _MOST_GAPS: Final = 3
 
 
+class AccountSentences(NamedTuple):
+    """What is said about an account, by subject."""
+
+    use: tuple[str, ...]
+    limit: tuple[str, ...]
+    verdict: tuple[str, ...]
+    # What is wrong with its declarations, and what its clients may pin.
+    remarks: tuple[str, ...]
+    rule: tuple[str, ...]
+    # What its rule does, will do, or would do.
+    following: tuple[str, ...]
+    # What its owner can change.
+    remedy: tuple[str, ...]
+
+
+def account_sentences(account: AccountStatus, status: Status) -> AccountSentences:
+    """Every sentence about an account."""
+    return AccountSentences(
+        use=tuple(_use(account, status)),
+        limit=tuple(_limit(account)),
+        verdict=tuple(_verdict(account, status)),
+        remarks=(*_misdeclarations(account), *_pinned(account)),
+        rule=tuple(_rule(account, status)),
+        following=tuple(following(account, status)),
+        remedy=(f"To stay within its limit, {inert(account.advice, 1000)}.",) if account.advice is not None else (),
+    )
+
+
 def account_paragraphs(account: AccountStatus, status: Status) -> tuple[tuple[str, ...], ...]:
     """Use and limit of an account; its rule and what follows; what its owner can change."""
-    paragraphs = (
-        (
-            *_use(account, status),
-            *_limit(account),
-            *_verdict(account, status),
-            *_misdeclarations(account),
-            *_pinned(account),
-        ),
-        (*_rule(account, status), *following(account, status)),
-        (f"To stay within its limit, {inert(account.advice, 1000)}.",) if account.advice is not None else (),
-    )
+    said = account_sentences(account, status)
+    paragraphs = ((*said.use, *said.limit, *said.verdict, *said.remarks), (*said.rule, *said.following), said.remedy)
     return tuple(filter(None, paragraphs))
 
 
