@@ -143,8 +143,9 @@ def test_printed_policies_are_valid(page: Path) -> None:
 def test_every_endpoint_is_documented() -> None:
     """cli.md has each path of the daemon, and each that it has is answered."""
     documented = _rows(CLI, "Endpoints")
-    assert documented == {"/", "/metrics", "/healthz", "/readyz", "/api/status", "/api/summary", "/api/history"}
-    for path in documented:
+    pages = {"/", "/pods/NAMESPACE/NAME", "/gpus/INDEX"}
+    assert documented == pages | {"/metrics", "/healthz", "/readyz", "/api/status", "/api/summary", "/api/history"}
+    for path in (each.replace("NAMESPACE/NAME", "a/b").replace("INDEX", "0") for each in documented):
         head, _ = respond(Endpoints(Metrics(), 1.0), f"GET {path} HTTP/1.1\r\nHost: n\r\n\r\n".encode())
         assert not head.startswith(b"HTTP/1.1 404 "), path
 

@@ -337,7 +337,7 @@ def test_the_page_refreshes_itself_until_it_is_paused(site: Site) -> None:
     for path in ("/?still", "/?still=", "http://elsewhere/?still"):
         response, body = site.get(path)
         assert (response.status, response.headers["Refresh"]) == (200, None)
-        assert b'<a href="/">Resume refresh</a>' in body
+        assert b'<a href="./">Resume refresh</a>' in body
     for path in ("/?", "/?x", "/?stil"):
         assert site.get(path)[0].headers["Refresh"] == "5"
 

@@ -107,7 +107,7 @@ def test_other_filters_make_no_more_pages_than_a_bound(endpoints: Endpoints, clo
         clock.second = second
         for number in range(4):
             assert f'"<bdi>{number}</bdi>"'.encode() in html(endpoints, pod=str(number))
-        with pytest.raises(TooManyError, match="more than 4 different filters"):
+        with pytest.raises(TooManyError, match="more than 4 different pages of this kind"):
             html(endpoints, pod="other")
         kept = endpoints.page(PageQuery(pod="0"))
         assert endpoints.page(PageQuery(pod="0")) is kept

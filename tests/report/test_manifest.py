@@ -116,6 +116,10 @@ def test_a_key_that_the_node_has_comes_first() -> None:
     found = account(UNDECLARED, policy, 4 * Gi)
     assert VERIFF.key in copied(found, policy).yaml
     assert BLOCKS.key in copied(found, policy, listing).yaml
+    default = replace(under(VERIFF, default=Gi), declarations=(VERIFF, BLOCKS))
+    found = account(UNDECLARED, default, 4 * Gi)
+    assert VERIFF.key in advice(found, default)
+    assert BLOCKS.key in advice(found, default, node=listing)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,13 @@ from watchdog.core.model import Now, elapsed_s
 from watchdog.core.plan import CycleReport, Result
 from watchdog.core.policy import longest_step_s, too_old_after_s
 from watchdog.core.quiet import Resting, Ticks
-from watchdog.export.history import HistoryQuery, history_document
+from watchdog.export.card_page import card_page, found_gpu
+from watchdog.export.history import HistoryQuery, NothingSeenError, history_document
 from watchdog.export.metrics import Metrics, render
 from watchdog.export.page import page
 from watchdog.export.page_headline import PageInput, PageQuery
+from watchdog.export.pod_page import is_known, pod_page
+from watchdog.export.subject_page import REFRESH_S, SubjectInput, SubjectQuery, nothing_of
 from watchdog.node.drivers.thread import PulseCost
 from watchdog.report.figures import all_gaps
 from watchdog.report.health import NO_CYCLE_YET, OK, Durations, api_state
@@ -35,7 +38,8 @@ _LONGEST: Final = 1000
 _LEVEL: Final = 6
 _KEPT_S: Final = 1.0
 _MOST_CHANGES: Final = 20
-# Any client can ask for other filters, and rendering takes turns with the loop: a page of 200 pods takes 50 ms.
+# Any client can ask for other filters, pods and GPUs, and rendering takes turns with the loop: a page of 200 pods takes
+# 50 ms.
 _MOST_FILTERS: Final = 4
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -71,7 +75,9 @@ class SecondCache(Generic[Key, Value]):
             else:
                 self._kept = {other: kept for other, kept in self._kept.items() if 0 <= now_s - kept[0] < _KEPT_S}
                 if len(self._kept) >= self._most:
-                    raise TooManyError(f"more than {self._most} different filters within a second: try again")
+                    raise TooManyError(
+                        f"more than {self._most} different pages of this kind within a second: try again"
+                    )
             value = make()
             self._kept[key] = now_s, state, value
             return value
@@ -149,6 +155,7 @@ class _Kept:
         self.status: SecondCache[None, _CachedStatus | None] = SecondCache(now_s)
         self.pages: SecondCache[PageQuery, PackedPage] = SecondCache(now_s)
         self.filtered: SecondCache[PageQuery, PackedPage] = SecondCache(now_s, _MOST_FILTERS)
+        self.subjects: SecondCache[SubjectQuery, PackedPage] = SecondCache(now_s, _MOST_FILTERS)
         self.histories: SecondCache[HistoryQuery, bytes | None] = SecondCache(now_s, _MOST_FILTERS)
         self.expositions: SecondCache[bool, bytes] = SecondCache(now_s)
 
@@ -300,9 +307,40 @@ class Endpoints:
         cycle = (finished.number, len(finished.took_s)) if finished is not None else None
         return cycle, self.unready, self._journal, self.policy_error, self._recent
 
+    def subject_page(self, query: SubjectQuery) -> PackedPage | None:
+        """The page of a pod or a GPU; None before the first cycle.
+
+        NothingSeenError if nothing is known of it; TooManyError as for the page.
+        """
+        cached, report = self._current(), self.report
+        if cached is None or report is None:
+            return None
+        now = self._now()
+        seen = SubjectInput(
+            seen=self._page_input(now, cached, PageQuery()),
+            status=cached.status,
+            report=report,
+            hour=self.hour,
+            now=now,
+            query=query,
+        )
+        # Before the cache: names that nobody has take no room there.
+        gpu = found_gpu(seen) if query.gpu else None
+        if gpu is None and not (query.pod and is_known(seen)):
+            raise NothingSeenError(nothing_of(seen))
+
+        def make() -> PackedPage:
+            html = pod_page(seen) if gpu is None else card_page(seen, gpu)
+            return PackedPage(packed=gzip.compress(html.encode(), compresslevel=1, mtime=0), refresh_s=REFRESH_S)
+
+        return self._kept.subjects.get(query, self._state(), make)
+
     def _make_page(self, query: PageQuery) -> PackedPage:
-        now, cached = self._now(), self._current()
-        seen = PageInput(
+        html, refresh_s = page(self._page_input(self._now(), self._current(), query))
+        return PackedPage(packed=gzip.compress(html.encode(), compresslevel=1, mtime=0), refresh_s=refresh_s)
+
+    def _page_input(self, now: Now, cached: _CachedStatus | None, query: PageQuery) -> PageInput:
+        return PageInput(
             status=cached.status if cached is not None else None,
             health=(cached.status.health if cached is not None else None) or self.health_status(),
             now_s=now.wall_s,
@@ -310,8 +348,6 @@ class Endpoints:
             remedies=self._remedies,
             query=query,
         )
-        html, refresh_s = page(seen)
-        return PackedPage(packed=gzip.compress(html.encode(), compresslevel=1, mtime=0), refresh_s=refresh_s)
 
     def health_status(self) -> HealthStatus:
         """The health of the watchdog itself."""

@@ -31,7 +31,7 @@ from watchdog.report.status import AccountStatus, Status, UnattributedStatus
 from watchdog.report.text import capital, count, inert, span
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template
 
 _LONGEST_TEXT: Final = 2000
 _WITH_DETAILS: Final = 3
@@ -53,8 +53,13 @@ def _finalize(value: object) -> object:
 
 
 @cache
-def _template() -> "Template":
-    """The template, compiled on first use: with its library it takes 4 MiB."""
+def template(name: str) -> "Template":
+    """A template, compiled on first use: with the library the status page's takes 4 MiB."""
+    return _environment().get_template(name)
+
+
+@cache
+def _environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
 
     environment = Environment(
@@ -67,16 +72,20 @@ def _template() -> "Template":
         lstrip_blocks=True,
     )
     environment.filters |= {"inert": inert, "short": short_names}
-    return environment.get_template("page.html")
+    return environment
 
 
-_STYLE: Final = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-# No script, no frame, nothing external: only the style by its hash, and the tab's icon, which is in the page.
-POLICY: Final = (
-    f"default-src 'none'; style-src 'sha256-{_HASH}'; img-src data:; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
+def content_policy(style: str) -> str:
+    """No script, no frame, nothing external: only this style by its hash, and the tab's icon, which is in the page."""
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
+
+
+STYLE: Final = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+POLICY: Final = content_policy(STYLE)
 
 
 def page(seen: PageInput) -> tuple[str, int]:
@@ -88,8 +97,8 @@ def page(seen: PageInput) -> tuple[str, int]:
     urgent = [_urgent(progress, seen, number) for number, progress in enumerate(seen.urgent[:most_over])]
     recent = list(_recent(seen, status)) if status is not None else []
     pods, bars = pod_table(seen), [cast("Bar | None", row["bar"]) for row in urgent]
-    html = _template().render(
-        style=_STYLE,
+    html = template("page.html").render(
+        style=STYLE,
         seen=seen,
         query=seen.query,
         head=head,
@@ -99,7 +108,7 @@ def page(seen: PageInput) -> tuple[str, int]:
         urgent=list(_without_repeats(urgent)),
         urgent_terms=(urgent_terms := bar_terms(bars)),
         more_urgent=len(seen.urgent) - len(urgent),
-        stop=_stop(status) if status is not None else None,
+        stop=stop_enforcement(status) if status is not None else None,
         recent=recent[:_RECENT_AT_FIRST],
         earlier=recent[_RECENT_AT_FIRST:],
         gaps=gaps[:_GAPS_AT_FIRST],
@@ -162,7 +171,7 @@ def _without_repeats(rows: Iterable[Row]) -> Iterator[Row]:
         shown.update(sentence for detail in sentences for sentence in detail)
 
 
-def _stop(status: Status) -> Row:
+def stop_enforcement(status: Status) -> Row:
     """How to stop enforcement on this node, or by what it is stopped and how to resume it: each with its command."""
     node, path = shlex.quote(inert(status.node)), status.health.stop_file if status.health is not None else None
     is_usual = path in (None, str(DEFAULT_JOURNAL.with_name("stop")))

@@ -14,6 +14,7 @@ from watchdog.core.residual import Sum
 from watchdog.core.units import format_bytes
 from watchdog.export.page_headline import PodName
 from watchdog.export.page_hour import Sparkline, sparkline
+from watchdog.export.paths import path_of
 from watchdog.report.sentences.node import card_label, gpu_label
 from watchdog.report.status import AccountStatus, GpuStatus, Status
 from watchdog.report.text import capital, count, inert
@@ -92,6 +93,8 @@ class Card:
     # The model, unless all GPUs of the node have the same one; where a MIG instance is on its card.
     more: str
     uuid: str
+    # That of its page; empty: it has none.
+    path: str
     is_up: bool
     used: str
     # It follows `used` without a blank.
@@ -125,6 +128,12 @@ class CardSection:
     terms: tuple[str, ...]
     # Whether any of them has its last hour.
     have_hours: bool
+
+    @property
+    def bars_in_order(self) -> Iterator[Card]:
+        """The GPUs that have a bar: cards, and the instances of others."""
+        for card in self.cards:
+            yield from card.instances if isinstance(card, MigCard) else (card,)
 
     @property
     def are_many(self) -> bool:
@@ -293,6 +302,7 @@ def _card(gpu: GpuStatus, pods: Sequence[Part], least_unattributed: int, *, most
         label=gpu.profile or "MIG instance" if is_instance else gpu_label(gpu),
         more=_place(gpu) if is_instance else gpu.name if has_model else "",
         uuid=gpu.uuid,
+        path=path_of(gpu),
         is_up=gpu.up,
         used=capital(used),
         whole=of_whole,

@@ -1,13 +1,14 @@
 """The input of the status page, its names, and its headline: the state of the node in a sentence, and what to do."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Self
 from urllib.parse import parse_qs, quote
 
 from watchdog.core.model import MAINTENANCE, OBJECT_GAPS, GapReason
+from watchdog.export.paths import pod_path
 from watchdog.report.progress import AccountProgress, Level, by_urgency
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.action import result_short
@@ -21,7 +22,7 @@ from watchdog.report.sentences.node import (
     reason_given,
     unlisted,
 )
-from watchdog.report.status import AccountStatus, GapStatus, GpuStatus, HealthStatus, Status
+from watchdog.report.status import AccountStatus, GapStatus, GpuStatus, HealthStatus, RecentStatus, Status
 from watchdog.report.text import capital, clock_time, count, inert, shorten, span
 
 _LONGEST_SHOWN: Final = 40  # characters of a name; the UUID of a GPU has as many
@@ -66,6 +67,11 @@ class PodName:
         whole = inert(self.pod) if self.is_grouped else f"{inert(self.namespace)}/{inert(self.pod)}"
         return short_names(whole), whole
 
+    @property
+    def path(self) -> str:
+        """The path of its page; empty if it has none."""
+        return pod_path(self.namespace, self.pod)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
@@ -92,7 +98,7 @@ class PageQuery:
         """The address of the page with this query, after some changes."""
         asked = replace(self, **changes)  # type: ignore[arg-type]
         fields = ["still"] * asked.is_still + ["all"] * asked.shows_all + [f"pod={quote(asked.pod)}"] * bool(asked.pod)
-        return f"/?{'&'.join(fields)}" if fields else "/"
+        return f"?{'&'.join(fields)}" if fields else "./"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +163,16 @@ class Headline:
     state: str
     rest: str = ""
     remedy: str = ""
+    # Those that it names, each text at most one of them.
+    pods: tuple[PodName, ...] = ()
+
+    def around_pod(self, text: str) -> tuple[str, PodName | None, str]:
+        """A text of it around the pod that it names: what comes before, the pod, and what comes after."""
+        for pod in self.pods:
+            before, name, after = text.partition(pod.names[0])
+            if name:
+                return before, pod, after
+        return text, None, ""
 
     def says(self, text: str) -> bool:
         """Whether a text is part of it."""
@@ -219,7 +235,16 @@ def _responding(seen: PageInput, status: Status) -> Headline:
         state=" ".join(filter(None, [mode, *state])),
         rest=" ".join(filter(None, rest)),
         remedy=remedy,
+        pods=tuple(_named(seen, status)),
     )
+
+
+def _named(seen: PageInput, status: Status) -> Iterator[PodName]:
+    if seen.urgent:
+        account = seen.urgent[0].account
+        yield PodName(account.namespace, account.pod)
+    if (action := _last_action(seen, status)) is not None:
+        yield PodName(action.namespace or "", action.pod or "")
 
 
 def _mode(seen: PageInput, status: Status) -> tuple[Level, str, str]:
@@ -264,9 +289,7 @@ def _calm(accounts: Sequence[AccountStatus], *, is_sure: bool) -> str:
 
 def _recent_action(seen: PageInput, status: Status) -> str:
     """The last kill or eviction, while it is recent and its pod is not named already."""
-    named = {progress.account.uid for progress in seen.urgent}
-    recent = [act for act in status.recent if is_action(act) and seen.now_s - (act.at or 0.0) < _RECENT_S]
-    action = next((act for act in recent if act.uid not in named), None)
+    action, recent = _last_action(seen, status), _recent(seen, status)
     if action is None:
         return ""
     pod, _ = PodName(action.namespace or "", action.pod or "").names
@@ -274,3 +297,12 @@ def _recent_action(seen: PageInput, status: Status) -> str:
     ago = f"{seen.ago(action.at or 0.0)}{more}."
     is_done = action.result == "done"
     return f"{pod} {result_short(action)} {ago}" if is_done else f"{pod}: {result_short(action)}, started {ago}"
+
+
+def _recent(seen: PageInput, status: Status) -> list[RecentStatus]:
+    return [act for act in status.recent if is_action(act) and seen.now_s - (act.at or 0.0) < _RECENT_S]
+
+
+def _last_action(seen: PageInput, status: Status) -> RecentStatus | None:
+    named = {progress.account.uid for progress in seen.urgent}
+    return next((act for act in _recent(seen, status) if act.uid not in named), None)

@@ -23,6 +23,9 @@ _LEAST: Final = 2**20  # what the axis of amounts ends above
 _HEADROOM: Final = 140
 # Labels and letters closer than this would touch each other.
 _BETWEEN_LABELS: Final = 80
+# How far a text is from its line, by its own line on which the letters stand.
+_OFF_LINE: Final = 15
+_BELOW_LINE: Final = 65
 _BETWEEN_LETTERS: Final = 30
 _MOST_LEVELS: Final = 8
 # A threshold so many times above all that was used or allowed would press the rest down.
@@ -61,7 +64,7 @@ class Label:
     at: int
     text: str
     css: str = ""
-    # Where the text is; that of a line may have to give way to others.
+    # Where the letters of its text stand.
     text_at: int = 0
 
 
@@ -72,6 +75,8 @@ class Letter:
     at: int
     css: str
     letter: str
+    # The action that it stands for.
+    noun: str
     title: str
 
 
@@ -119,7 +124,7 @@ class Plot:
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
         """What the letters stand for: each letter with its action."""
-        return tuple(dict.fromkeys((each.letter, each.css) for each in self.letters))
+        return tuple(dict.fromkeys((each.letter, each.noun) for each in self.letters))
 
 
 class _Scale(NamedTuple):
@@ -152,8 +157,8 @@ def plot(lives: Sequence[Sequence[Point]], marks: Iterable[Mark], levels: Iterab
     begins = [life[0].at_s for life in lives[1:] if life]
     return Plot(
         band=" ".join(_band(run, scale) for run in runs),
-        line=" ".join(_line(_parts(run, [each.last or 0 for each in run], scale)) for run in runs),
-        allowed=" ".join(_line(_parts(run, [each.allowed or 0 for each in run], scale)) for run in limited),
+        line=" ".join(_line(run, [each.last or 0 for each in run], scale) for run in runs),
+        allowed=" ".join(_line(run, [each.allowed or 0 for each in run], scale) for run in limited),
         levels=tuple(_labels(near, scale)),
         beyond=tuple(f"{each.name} {format_bytes(each.amount)}" for each in named if each not in near),
         amounts=tuple(_amounts(scale)),
@@ -171,6 +176,9 @@ def _joined(lives: Sequence[Sequence[Point]], start_s: float) -> list[Point]:
     """The points of all lives in the order of time; at the same time what is known counts, of the later one last."""
     found: dict[float, Point] = {}
     for life in lives:
+        if not found:  # nearly always the only one
+            found = {point.at_s: point for point in life}
+            continue
         for point in life:
             before = found.get(point.at_s)
             if before is None or before.low is None or before.high is None:
@@ -194,34 +202,29 @@ def _runs(points: Iterable[Point], is_in: Callable[[Point], bool]) -> Iterator[l
         yield run
 
 
-class _Part(NamedTuple):
-    """A part of a line in which it stays at the same height."""
-
-    begin: int
-    end: int
-    down: int
-
-
-def _parts(run: Sequence[Point], values: Sequence[int], scale: _Scale) -> list[_Part]:
-    parts: list[_Part] = []
-    for point, value in zip(run, values, strict=True):
-        down, end = scale.down(value), scale.across(point.at_s + POINT_S)
-        if parts and parts[-1].down == down:
-            parts[-1] = parts[-1]._replace(end=end)
-        else:
-            parts.append(_Part(scale.across(point.at_s), end, down))
-    return parts
-
-
-def _line(parts: Sequence[_Part]) -> str:
-    first, *others = parts
-    return f"M{first.begin} {first.down}H{first.end}" + "".join(f"V{part.down}H{part.end}" for part in others)
+def _line(run: Sequence[Point], amounts: Sequence[int], scale: _Scale) -> str:
+    """A path of steps: each amount holds until the next point."""
+    path, at = [], -1
+    for point, amount in zip(run, amounts, strict=True):
+        down = scale.down(amount)
+        if down != at:
+            across = scale.across(point.at_s)
+            path.append(f"M{across} {down}" if at < 0 else f"H{across}V{down}")
+            at = down
+    path.append(f"H{scale.across(run[-1].at_s + POINT_S)}")
+    return "".join(path)
 
 
 def _band(run: Sequence[Point], scale: _Scale) -> str:
-    lowest = _parts(run, [each.low or 0 for each in run], scale)
-    back = "".join(f"V{part.down}H{part.begin}" for part in reversed(lowest))
-    return f"{_line(_parts(run, [each.high or 0 for each in run], scale))}{back}Z"
+    """A path around what lies between the lowest and the highest amounts."""
+    path, at = [_line(run, [each.high or 0 for each in run], scale)], -1
+    for point in reversed(run):
+        down = scale.down(point.low or 0)
+        if down != at:
+            path.append(f"V{down}" if at < 0 else f"H{scale.across(point.at_s + POINT_S)}V{down}")
+            at = down
+    path.append(f"H{scale.across(run[0].at_s)}Z")
+    return "".join(path)
 
 
 def _gaps(points: Iterable[Point], scale: _Scale) -> Iterator[Gap]:
@@ -245,9 +248,12 @@ def _labels(levels: Iterable[Level], scale: _Scale) -> list[Label]:
         for amount, own in by_amount.items()
     ]
     labels.sort(key=lambda label: label.at)
-    places = [label.at for label in labels]
-    for number in range(1, len(places)):
-        places[number] = max(places[number], places[number - 1] + _BETWEEN_LABELS)
+    places: list[int] = []
+    for label in labels:
+        above = label.at - _OFF_LINE
+        # Above its line, or if another text is there, below it.
+        lower = label.at + _BELOW_LINE if places and above < places[-1] + _BETWEEN_LABELS else above
+        places.append(max(lower, places[-1] + _BETWEEN_LABELS) if places else lower)
     lowest = FULL
     for number in reversed(range(len(places))):
         places[number] = min(places[number], lowest)
@@ -284,7 +290,13 @@ def _letters(marks: Iterable[Mark], scale: _Scale, now: Moment) -> Iterator[Lett
         at_s, do = next((mark for mark in group if mark.do.enforces), group[0])
         words = [f"{mark.do.verb.noun} at {now.text(mark.at_s)}" for mark in group[:_MOST_NAMED]]
         words += [f"{len(group) - _MOST_NAMED} more"] * (len(group) > _MOST_NAMED)
-        yield Letter(at=scale.across(at_s), css=do.value, letter=do.value[0].upper(), title=capital(", ".join(words)))
+        yield Letter(
+            at=scale.across(at_s),
+            css=do.value,
+            letter=do.value[0].upper(),
+            noun=do.verb.noun,
+            title=capital(", ".join(words)),
+        )
 
 
 def counted(marks: Iterable[Mark]) -> str:

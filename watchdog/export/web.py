@@ -18,10 +18,11 @@ from typing import Any, Final
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
-from watchdog.export.endpoints import Endpoints, ProbeResult, TooManyError
+from watchdog.export.endpoints import Endpoints, PackedPage, ProbeResult, TooManyError
 from watchdog.export.history import HistoryQuery, NothingSeenError, QueryError
 from watchdog.export.page import POLICY
 from watchdog.export.page_headline import PageQuery
+from watchdog.export.subject_page import SUBJECT_POLICY, SubjectQuery
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -65,7 +66,8 @@ class HttpResponse:
 def route(endpoints: Endpoints, request: HttpRequest, *, only_probes: bool = False) -> HttpResponse:
     """The response to a GET; any path that is not exactly a route is not found."""
     routes = _PROBES if only_probes else _ROUTES
-    handler = routes.get(request.path)
+    has_subject = not only_probes and request.path.startswith(_SUBJECTS)
+    handler = routes.get(request.path) or (_subject if has_subject else None)
     return handler(endpoints, request) if handler is not None else _not_found(routes)
 
 
@@ -91,8 +93,28 @@ def _page(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
         page = endpoints.page(query)
     except TooManyError as error:
         return _busy(error, ("Refresh", "2"))
-    headers = [("Content-Security-Policy", POLICY), ("Referrer-Policy", "no-referrer")]
-    if not query.is_still:
+    return _html(request, page, POLICY, is_still=query.is_still)
+
+
+def _subject(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
+    """The page of a pod or a GPU; any path that names neither is not found."""
+    query = SubjectQuery.of(request.path, is_still=PageQuery.of(request.query).is_still)
+    if query is None:
+        return _text(HTTPStatus.NOT_FOUND, _NOT_FOUND)
+    try:
+        page = endpoints.subject_page(query)
+    except NothingSeenError as error:
+        return _text(HTTPStatus.NOT_FOUND, str(error))
+    except TooManyError as error:
+        return _busy(error, ("Refresh", "2"))
+    if page is None:
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE, endpoints.no_cycle, ("Refresh", "2"))
+    return _html(request, page, SUBJECT_POLICY, is_still=query.is_still)
+
+
+def _html(request: HttpRequest, page: PackedPage, policy: str, *, is_still: bool) -> HttpResponse:
+    headers = [("Content-Security-Policy", policy), ("Referrer-Policy", "no-referrer")]
+    if not is_still:
         headers.append(("Refresh", str(page.refresh_s)))
     return _packed(request, page.packed, "text/html; charset=utf-8", *headers)
 
@@ -126,6 +148,7 @@ def _json(endpoints: Endpoints, request: HttpRequest, packed: bytes | None) -> H
     return _packed(request, packed, "application/json")
 
 
+_SUBJECTS: Final = ("/pods/", "/gpus/")
 _Routes = Mapping[str, Callable[[Endpoints, HttpRequest], HttpResponse]]
 _PROBES: Final[_Routes] = {
     "/healthz": lambda endpoints, _: _probe(endpoints.health()),
@@ -142,7 +165,7 @@ _ROUTES: Final[_Routes] = {
 
 
 def _not_found(routes: _Routes) -> HttpResponse:
-    *others, last = routes
+    *others, last = (*routes, *(() if routes is _PROBES else ("/pods/NAMESPACE/NAME", "/gpus/INDEX")))
     return _text(HTTPStatus.NOT_FOUND, f"not found; there are {', '.join(others)} and {last}")
 
 

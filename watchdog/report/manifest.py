@@ -23,6 +23,11 @@ class Manifest:
     where: str
     yaml: str
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Its lines."""
+        return tuple(self.yaml.split("\n"))
+
 
 def manifest(written: Written, assessment: Assessment) -> Manifest:
     """What its owner can write, as a part of the pod's manifest, or of that of its claim."""

@@ -1,0 +1,169 @@
+"""The page of a GPU: its last hour, its memory, who uses it, and what is not known about it."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from watchdog.core.residual import Sum
+from watchdog.core.units import format_bytes
+from watchdog.export.documentation import Document, runbook
+from watchdog.export.page import stop_enforcement, template
+from watchdog.export.page_cards import amount, cards
+from watchdog.export.page_headline import PodName, headline
+from watchdog.export.page_pods import Row, place
+from watchdog.export.paths import path_of
+from watchdog.export.subject_page import REFRESH_S, SUBJECT_STYLE, SubjectInput, action_row
+from watchdog.report.hour import Mark, card
+from watchdog.report.progress import Level as Urgency
+from watchdog.report.sentences.node import STRAYS, StrayWords, gap_subject, gpu_label, unlisted
+from watchdog.report.status import GapStatus, GpuStatus, RecentStatus
+from watchdog.report.text import byte_cell
+
+_MOST_ACCOUNTS: Final = 100
+_MOST_STRAYS: Final = 20
+_MOST_GAPS: Final = 12
+_MOST_ACTIONS: Final = 12
+_SAME_S: Final = 2.0
+_UNATTRIBUTED: Final = Document(title="Unattributed memory", path="troubleshooting.md#unattributed-memory")
+_GAPS: Final = Document(title="Data gaps", path="troubleshooting.md#gaps")
+_SHARING: Final = Document(title="How GPUs are shared", path="sharing.md")
+_STATES: Final = {"undeclared": "nothing declared", "misdeclared": "invalid declaration"}
+
+
+def found_gpu(seen: SubjectInput) -> GpuStatus | None:
+    """The GPU that is asked for; None: the node has none of that name."""
+    return next((gpu for gpu in seen.status.gpus if seen.query.gpu in (gpu.number, gpu.uuid)), None)
+
+
+def card_page(seen: SubjectInput, gpu: GpuStatus) -> str:
+    """The page of a GPU or a MIG instance."""
+    series = seen.hour.get(card(gpu.uuid))
+    drawn = seen.draw([series] if series is not None else [], ())
+    marks = series.marks if series is not None else ()
+    accounts, strays = list(_accounts(seen, gpu)), list(_strays(seen, gpu))
+    gaps = [gap for gap in seen.status.gaps if _concerns(gap, gpu, seen)]
+    head = headline(seen.seen)
+    actions = [action for action in seen.status.recent if _is_marked(action, marks, seen)]
+    bars = next((each for each in cards(seen.status, names_all=False).bars_in_order if each.uuid == gpu.uuid), None)
+    levels = {Urgency.GOOD if gpu.up and gpu.listed else Urgency.BAD if not gpu.up else Urgency.WATCH}
+    levels |= {Urgency.WATCH} if any(row["css"] for row in accounts) else set()
+    levels |= {head.level} if head.remedy else set()
+    return template("card.html").render(
+        style=SUBJECT_STYLE,
+        seen=seen.seen,
+        query=seen.query,
+        refresh_s=REFRESH_S,
+        node=seen.status.node,
+        level=next(worst for worst in Urgency if worst in levels),
+        title=gpu_label(gpu),
+        state=_state(seen, gpu),
+        node_state=head if head.remedy else None,
+        plot=drawn,
+        card=bars,
+        facts=list(_facts(seen, gpu)),
+        siblings=list(_siblings(seen, gpu)),
+        accounts=accounts[:_MOST_ACCOUNTS],
+        more_accounts=max(len(accounts) - _MOST_ACCOUNTS, 0),
+        strays=strays[:_MOST_STRAYS],
+        more_strays=max(len(strays) - _MOST_STRAYS, 0),
+        unlisted=unlisted([gpu]) if gpu.up and not gpu.listed else "",
+        gaps=[_gap(gap, seen) for gap in gaps[:_MOST_GAPS]],
+        more_gaps=max(len(gaps) - _MOST_GAPS, 0),
+        done=[action_row(action, seen.seen) for action in actions[:_MOST_ACTIONS]],
+        stop=stop_enforcement(seen.status),
+        documents_found=list(_documents(gpu)),
+    )
+
+
+def _state(seen: SubjectInput, gpu: GpuStatus) -> str:
+    if not gpu.up:
+        return "released for maintenance" if seen.status.maintenance is not None else "not responding"
+    used, total = gpu.memory.used, gpu.memory.total
+    return f"{amount(used)} used of {amount(total)}"
+
+
+def _facts(seen: SubjectInput, gpu: GpuStatus) -> Iterator[tuple[str, str]]:
+    """What it is, and the parts of its memory."""
+    memory = gpu.memory
+    yield "Model", gpu.model or "unknown"
+    yield "UUID", gpu.uuid
+    if gpu.parent is not None:
+        yield "MIG instance of", gpu.parent
+    yield "Total", byte_cell(memory.total)
+    yield "Used", byte_cell(memory.used)
+    yield "Reserved by the driver", byte_cell(memory.reserved)
+    yield "Residual", byte_cell(memory.residual)
+    yield "Unattributed", byte_cell(gpu.unattributed)
+    if memory.total is not None and memory.used is not None:
+        yield "Free", format_bytes(memory.total - memory.used)
+
+
+def _siblings(seen: SubjectInput, gpu: GpuStatus) -> Iterator[tuple[str, str]]:
+    """The other MIG instances of its card, each with its page."""
+    for other in seen.status.gpus:
+        if gpu.parent is not None and other.parent == gpu.parent and other is not gpu:
+            yield gpu_label(other), path_of(other)
+
+
+def _accounts(seen: SubjectInput, gpu: GpuStatus) -> Iterator[Row]:
+    """The accounts that have memory on it, those with the most first."""
+    rows: list[tuple[int, str, Row]] = []
+    for progress in seen.seen.by_urgency:
+        account, here = progress.account, Sum()
+        for process in account.processes:
+            if process.gpu == gpu.uuid:
+                here.add(process.used)
+        if all(process.gpu != gpu.uuid for process in account.processes):
+            continue
+        state = _STATES.get(account.verdict, account.verdict)
+        rows.append(
+            (
+                -here.at_least,
+                account.title,
+                {
+                    "pod": PodName(account.namespace, account.pod),
+                    "place": place(account, seen.seen.labels),
+                    "here": amount(here.total, here.at_least),
+                    "used": amount(account.used, account.least),
+                    "allowed": format_bytes(account.allowed) if account.allowed is not None else "",
+                    "state": f"{state}, {progress.gravest.short}" if progress.gravest is not None else state,
+                    "css": progress.level.value if progress.needs_attention else "",
+                },
+            )
+        )
+    yield from (row for _, _, row in sorted(rows, key=lambda row: row[:2]))
+
+
+def _strays(seen: SubjectInput, gpu: GpuStatus) -> Iterator[Row]:
+    """The processes on it that belong to no pod, the largest first."""
+    for use in sorted(seen.status.unattributed, key=lambda use: -(use.used or 0)):
+        if use.gpu == gpu.uuid:
+            words = STRAYS.get(use.reason, StrayWords("", use.reason, ""))
+            yield {"name": use.name or "unnamed", "pid": use.pid, "used": amount(use.used), "why": words.one}
+
+
+def _concerns(gap: GapStatus, gpu: GpuStatus, seen: SubjectInput) -> bool:
+    """Whether a gap is about it, its card, or the driver as a whole."""
+    return gpu.uuid in (gap.gpu, gap.what.split(" ", 1)[0]) or gap.what in (gpu.parent, seen.status.interface)
+
+
+def _gap(gap: GapStatus, seen: SubjectInput) -> Row:
+    since = f"since {seen.seen.clock(gap.since)}" if gap.since is not None else ""
+    return {"what": gap_subject(gap, seen.status.gpus), "why": gap.why, "remedy": gap.remedy or "", "since": since}
+
+
+def _is_marked(action: RecentStatus, marks: tuple[Mark, ...], seen: SubjectInput) -> bool:
+    """Whether a letter of the plot is about an action; marks have no names."""
+    boot_s = seen.now.boottime_s - (seen.now.wall_s - (action.at or 0.0))
+    return any(mark.do is action.do and abs(mark.at_s - boot_s) < _SAME_S for mark in marks)
+
+
+def _documents(gpu: GpuStatus) -> Iterator[Document]:
+    if not gpu.up:
+        yield runbook("GPUMemoryCardLost")
+    if gpu.unattributed:
+        yield runbook("GPUMemoryUnattributed")
+    if gpu.memory.residual:
+        yield runbook("GPUMemoryResidual")
+    yield _UNATTRIBUTED
+    yield _GAPS
+    yield _SHARING

@@ -1,0 +1,126 @@
+"""What the page of a pod and that of a GPU have in common: their address, their plots, their style."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import unquote
+
+from watchdog.core.assessment import AccountKey
+from watchdog.core.model import Now
+from watchdog.core.plan import CycleReport
+from watchdog.export.page import STYLE, content_policy
+from watchdog.export.page_headline import PageInput, PodName
+from watchdog.export.paths import gpu_path, path_of, pod_path
+from watchdog.export.plot import Level, Moment, Plot, plot
+from watchdog.report.hour import HOUR_S, Hour, Series
+from watchdog.report.progress import Level as Urgency
+from watchdog.report.recent import is_action
+from watchdog.report.sentences.action import result_short
+from watchdog.report.sentences.node import out_of_sight
+from watchdog.report.status import RecentStatus, Status
+from watchdog.report.text import inert
+
+SUBJECT_STYLE: Final = STYLE + Path(__file__).with_name("subject.css").read_text(encoding="utf-8")
+SUBJECT_POLICY: Final = content_policy(SUBJECT_STYLE)
+REFRESH_S: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectQuery:
+    """Whose page is asked for: that of a pod, or of a GPU."""
+
+    # Empty if a GPU is asked for.
+    namespace: str = ""
+    pod: str = ""
+    # Its short name in the status, or its UUID.
+    gpu: str = ""
+    # Whether the page does not refresh itself.
+    is_still: bool = False
+
+    @classmethod
+    def of(cls, path: str, *, is_still: bool) -> Self | None:
+        """The query of a path; None if the path has no names that could be those of a pod or a GPU."""
+        kind, *parts = path.removeprefix("/").split("/")
+        names = [unquote(part, errors="replace") for part in parts]
+        if any("/" in name for name in names):
+            return None
+        if kind == "pods" and len(names) == 2 and pod_path(*names):
+            return cls(namespace=names[0], pod=names[1], is_still=is_still)
+        if kind == "gpus" and gpu_path("/".join(names)):
+            return cls(gpu="/".join(names), is_still=is_still)
+        return None
+
+    @property
+    def path(self) -> str:
+        """The path of the page, from the status page."""
+        return pod_path(self.namespace, self.pod) if self.pod else gpu_path(self.gpu)
+
+    @property
+    def root(self) -> str:
+        """The status page, from this one; all links are relative, so that a proxy may put a path in front."""
+        return "../" * self.path.count("/")
+
+    def address(self, *, is_still: bool) -> str:
+        """The same page, still or not, from itself."""
+        return "?still" if is_still else self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectInput:
+    """The input of the page of a pod or a GPU."""
+
+    seen: PageInput
+    # After a cycle.
+    status: Status
+    report: CycleReport
+    hour: Hour
+    now: Now
+    query: SubjectQuery
+
+    def draw(self, series: Sequence[Series], levels: Iterable[Level]) -> Plot:
+        """The plot of the lives of one account or card, the oldest first."""
+        now = self.now.boottime_s
+        # While cycles complete, what the last one read still holds.
+        known_s = now if self.seen.health.turns else self.report.at.boottime_s
+        lives = [list(self.hour.points(each, now - HOUR_S, known_s, now)) for each in series]
+        marks = [mark for each in series for mark in each.marks]
+        return plot(lives, marks, levels, Moment(now, self.now.wall_s))
+
+
+def lives_by_part(
+    series: Iterable[tuple[AccountKey, Series]],
+) -> dict[tuple[str | None, str | None], list[Series]]:
+    """The series of a pod and its predecessors by the part of the pod, its container and GPU; each the oldest first."""
+    found: dict[tuple[str | None, str | None], list[Series]] = {}
+    for key, each in series:
+        found.setdefault((key.container, key.gpu), []).append(each)
+    return found
+
+
+def action_row(action: RecentStatus, seen: PageInput) -> dict[str, object]:
+    """A recent action with all that is said about it."""
+    at_s = action.at or 0.0
+    return {
+        "pod": PodName(action.namespace or "", action.pod or ""),
+        "container": action.container,
+        "result": result_short(action),
+        "css": (Urgency.BAD if is_action(action) else Urgency.WATCH).value,
+        "when": f"{seen.clock(at_s)}, {seen.ago(at_s)}",
+        "sentences": [sentence for sentence in (action.why, action.outcome) if sentence],
+    }
+
+
+def nothing_of(seen: SubjectInput) -> str:
+    """That nothing is known of a pod or a GPU, what is known, what the daemon can't see, and where to look."""
+    query, status = seen.query, seen.status
+    unseen = "".join(f"\n{sentence}" for sentence in out_of_sight(status))
+    if query.gpu:
+        names = ", ".join(f"/{path_of(gpu)}" for gpu in status.gpus if path_of(gpu)) or "none"
+        return f"node {inert(status.node)} has no GPU {query.gpu}; its GPUs: {names}{unseen}"
+    pod = f"{query.namespace}/{query.pod}"
+    return (
+        f"nothing was seen of pod {pod} on node {inert(status.node)}: it uses and declares no GPU memory here, did not "
+        "in the last hour, and no action on it is among the last ones. It may be on another node. Older actions: "
+        f"`gpu-watchdog history --pod {pod}` in the watchdog's pod{unseen}"
+    )
