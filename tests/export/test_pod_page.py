@@ -235,7 +235,7 @@ def test_each_account_has_its_own_plot_and_the_rest_is_named() -> None:
         ("/pods/a/nobody", "nothing was seen of pod a/nobody on node n1: .* `gpu-watchdog history --pod a/nobody` in "),
         ("/gpus/7", "node n1 has no GPU 7; its GPUs: /gpus/0, /gpus/1"),
         ("/gpus/GPU-7", "node n1 has no GPU GPU-7; its GPUs: /gpus/0, /gpus/1"),
-        ("/pods/a", "not found; there are /, /pods/NAMESPACE/NAME, .*"),
+        ("/pods/a", "not found; there are /, .*, /pods/NAMESPACE/NAME and /gpus/INDEX"),
         ("/pods/", "not found"),
         ("/pods/a/trainer/", "not found"),
         ("/pods/a/trainer/x", "not found"),

@@ -100,7 +100,7 @@ def _subject(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
     """The page of a pod or a GPU; any path that names neither is not found."""
     query = SubjectQuery.of(request.path, is_still=PageQuery.of(request.query).is_still)
     if query is None:
-        return _text(HTTPStatus.NOT_FOUND, _NOT_FOUND)
+        return _not_found(_ROUTES)
     try:
         page = endpoints.subject_page(query)
     except NothingSeenError as error:
@@ -165,7 +165,8 @@ _ROUTES: Final[_Routes] = {
 
 
 def _not_found(routes: _Routes) -> HttpResponse:
-    *others, last = (*routes, *(() if routes is _PROBES else ("/pods/NAMESPACE/NAME", "/gpus/INDEX")))
+    paths = [*routes, "/pods/NAMESPACE/NAME", "/gpus/INDEX"] if routes is _ROUTES else [*routes]
+    *others, last = paths
     return _text(HTTPStatus.NOT_FOUND, f"not found; there are {', '.join(others)} and {last}")
 
 
