@@ -128,8 +128,7 @@ def test_commands_find_the_node_and_its_daemon(nodes: Nodes, tenants: str) -> No
     """A pod is explained, with what the journal of its node has, although nobody said which node that is."""
     nodes.start(SECOND, "notebook", tenants)
     nodes.pods.wait("notebook", killed, tenants)
-    ended = ("history", "--pod", f"{tenants}/notebook", "--since", "1h", "--json")
-    wait_until(lambda: "kill_ended" in outside(nodes, *ended).stdout, "the journal has the end of the kill")
+    wait_until(lambda: "was killed" in outside(nodes, "explain", f"{tenants}/notebook").stdout, "the kill has ended")
     explained = outside(nodes, "explain", f"{tenants}/notebook", note="A pod was killed; on which node, nobody said.")
     assert explained.returncode == 0, explained.stderr
     assert explained.stdout.startswith(f"Pod {tenants}/notebook on node {SECOND}, ")
@@ -137,7 +136,7 @@ def test_commands_find_the_node_and_its_daemon(nodes: Nodes, tenants: str) -> No
     assert "was killed" in explained.stdout
     document = json.loads(outside(nodes, "explain", f"{tenants}/notebook", "--json").stdout)
     assert (document["pod"], document["node"]) == ("notebook", SECOND)
-    past = json.loads(outside(nodes, *ended).stdout)
+    past = json.loads(outside(nodes, "history", "--pod", f"{tenants}/notebook", "--since", "1h", "--json").stdout)
     assert {row["node"] for row in past} == {SECOND}
     assert "kill_ended" in {row["event"] for row in past}
     # Without the pod, a node is named.
