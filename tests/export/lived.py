@@ -37,7 +37,7 @@ class Watched:
 
     def mark(self, second: float, do: Do, account: AccountKey, cards: tuple[str, ...] = ()) -> None:
         """An action at this second."""
-        self.endpoints.hour.mark(account, cards, Mark(1000.0 + second, do))
+        self.endpoints.hour.mark(cards, Mark(1000.0 + second, do, account))
 
     def act(self, action: RecentStatus) -> None:
         """An action that the journal has, the newest last."""

@@ -62,8 +62,8 @@ def test_actions_are_marked_above() -> None:
             "its limit",
             "within its limit in the last hour; unknown in 2 minutes",
         ),
-        ("7" * 30, "w wk e", "its limit", "within its limit in the last hour; 2 warnings, 1 kill, 1 eviction"),
-        ("7" * 30, "x", "its limit", "within its limit in the last hour; 1 action"),
+        ("7" * 30, "w wk e", "its limit", "within its limit in the last hour; warned, killed, evicted"),
+        ("7" * 30, "x", "its limit", "within its limit in the last hour; acted on"),
     ],
 )
 def test_it_is_also_said(levels: str, marks: str, limit: str, label: str) -> None:

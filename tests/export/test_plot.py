@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.worlds import Gi, Mi, at
+from watchdog.core.assessment import AccountKey
 from watchdog.core.policy import Do
 from watchdog.export.plot import FULL, Level, Moment, Plot, plot
 from watchdog.report.hour import HOUR_S, POINT_S, Mark, Point
 
 NOW = Moment(7200.0, at(0).wall_s)
+ACCOUNT = AccountKey(uid="u1")
 AMOUNTS = st.one_of(st.integers(0, 2**63), st.integers(0, 40 * Gi), st.integers(-(2**63), 0))
 POINTS = st.lists(
     st.tuples(
@@ -68,7 +70,8 @@ def test_no_series_leaves_the_box(
 ) -> None:
     """Law: whatever was used and allowed, all coordinates are whole numbers in the box, and no two labels touch."""
     points = [sorted((point(*each) for each in life), key=lambda each: each.at_s) for life in lives]
-    drawn = plot(points, [Mark(*mark) for mark in marks], [Level("kill", "kill above", each) for each in levels], NOW)
+    made = [Mark(*mark, ACCOUNT) for mark in marks]
+    drawn = plot(points, made, [Level("kill", "kill above", each) for each in levels], NOW)
     check_box(drawn)
     places = sorted(label.text_at for label in drawn.levels)
     assert all(after - before >= 80 for before, after in pairwise(places))
@@ -135,7 +138,8 @@ def test_the_axis_of_time_has_clock_times() -> None:
 
 def test_actions_close_to_each_other_share_a_letter() -> None:
     """The gravest gives the letter, and the words name all of them."""
-    marks = [Mark(NOW.boottime_s - second, do) for second, do in ((70, Do.WARN), (60, Do.KILL), (1800, Do.WARN))]
+    done = ((70, Do.WARN), (60, Do.KILL), (1800, Do.WARN))
+    marks = [Mark(NOW.boottime_s - second, do, ACCOUNT) for second, do in done]
     drawn = plot([series(Gi)], marks, (), NOW)
     assert [(each.letter, each.css) for each in drawn.letters] == [("W", "warn"), ("K", "kill")]
     assert drawn.letters[1].title == "Warning at 07:58:50 UTC, kill at 07:59:00 UTC"
@@ -145,7 +149,7 @@ def test_actions_close_to_each_other_share_a_letter() -> None:
 def test_the_table_has_the_same_in_numbers() -> None:
     """Each five minutes: the lowest, highest and last amount, what was allowed, and the actions."""
     amounts: Sequence[int | None] = (*[4 * Gi] * 19, 6 * Gi, *[None] * 20, 12 * Gi)
-    marks = [Mark(NOW.boottime_s - HOUR_S + 620, Do.KILL)]
+    marks = [Mark(NOW.boottime_s - HOUR_S + 620, Do.KILL, ACCOUNT)]
     rows = plot([series(*amounts)], marks, (), NOW).rows
     assert [tuple(row) for row in rows] == [
         ("07:00", "4Gi", "6Gi", "6Gi", "8Gi", ""),

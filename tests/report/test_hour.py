@@ -176,8 +176,8 @@ def test_actions_are_marked_on_the_account_and_on_its_cards() -> None:
     """A kill is shown rather than a warning of the same two minutes, and other cards have neither."""
     hour, now_s = hour_of(climbing(1)), at(1).boottime_s
     first, second = climbing(1).snapshot.gpus
-    hour.mark(ACCOUNT, {first.uuid}, Mark(now_s, Do.KILL))
-    hour.mark(ACCOUNT, {first.uuid}, Mark(now_s, Do.WARN))
+    hour.mark({first.uuid}, Mark(now_s, Do.KILL, ACCOUNT))
+    hour.mark({first.uuid}, Mark(now_s, Do.WARN, ACCOUNT))
     for key, letters in (
         (ACCOUNT, " " * (LEVELS - 1) + "k"),
         (card(first.uuid), " " * (LEVELS - 1) + "k"),
@@ -196,7 +196,7 @@ def test_an_earlier_daemons_hour_comes_first() -> None:
     earlier, later = hour_of(climbing(1)), hour_of(quiet(61))
     gone = replace(climbing(1).assessments[0], account=AccountKey(uid="gone"))
     earlier.add(at(2).boottime_s, (gone,), (), gap_s=GAP_S)
-    earlier.mark(ACCOUNT, (), Mark(at(1).boottime_s, Do.WARN))
+    earlier.mark((), Mark(at(1).boottime_s, Do.WARN, ACCOUNT))
     later.begin_with(earlier)
     report = quiet(62)
     later.add(at(62).boottime_s, report.assessments, report.snapshot.gpus, gap_s=GAP_S)

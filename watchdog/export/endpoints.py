@@ -224,7 +224,8 @@ class Endpoints:
         begun = [each.entry for each in report.began if each.entry.do.ends_processes]
         done = [each.entry for each in report.outcomes if each.result is Result.DONE]
         for entry in (*begun, *(each for each in done if not each.do.ends_processes)):
-            self.hour.mark(entry.account, {use.gpu for use in entry.assessment.uses}, Mark(at_s, entry.do))
+            cards = {use.gpu for use in entry.assessment.uses}
+            self.hour.mark(cards, Mark(at_s, entry.do, entry.account))
 
     def set_journal(self, problem: str, recent: tuple[RecentStatus, ...] | None) -> None:
         """Set the journal's problem (empty: it works), and its recent actions; None: it is not open.
@@ -287,8 +288,10 @@ class Endpoints:
         cached = self._current()
         if cached is None:
             return None
-        document = history_document(query, self.hour, cached.status, cached.at.boottime_s, self._now())
-        return _packed(document)
+        now = self._now()
+        # While cycles complete, what the last one read still holds.
+        known_s = now.boottime_s if self.health().ok else cached.at.boottime_s
+        return _packed(history_document(query, self.hour, cached.status, known_s, now))
 
     def _current(self) -> _CachedStatus | None:
         state = self._state()  # read before the report: the value is never older than its state

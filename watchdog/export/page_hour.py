@@ -1,6 +1,5 @@
 """The sparkline of an account or a GPU on a page: the strokes of a small SVG, and the same in words."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -81,5 +80,5 @@ def _unknown(hour: HourStatus) -> str:
 
 
 def _done(actions: Iterable[Do | None]) -> str:
-    found = Counter(do.verb.noun if do is not None else "action" for do in actions)
-    return ", ".join(count(number, noun) for noun, number in found.items())
+    # Not how many: each stands for all that came within its two minutes.
+    return ", ".join(dict.fromkeys(do.verb.done if do is not None else "acted on" for do in actions))

@@ -287,7 +287,7 @@ def _letters(marks: Iterable[Mark], scale: _Scale, now: Moment) -> Iterator[Lett
             groups.append([])
         groups[-1].append(mark)
     for group in groups:
-        at_s, do = next((mark for mark in group if mark.do.enforces), group[0])
+        at_s, do, _ = next((mark for mark in group if mark.do.enforces), group[0])
         words = [f"{mark.do.verb.noun} at {now.text(mark.at_s)}" for mark in group[:_MOST_NAMED]]
         words += [f"{len(group) - _MOST_NAMED} more"] * (len(group) > _MOST_NAMED)
         yield Letter(

@@ -52,7 +52,7 @@ def _mark(hour: Hour, effect: HistoryRow, assessments: tuple[Assessment, ...], n
     account = AccountKey(uid=effect.uid or "", container=effect.account, gpu=effect.gpu)
     cards = {use.gpu for each in assessments if each.account == account for use in each.uses}
     at = Now(boottime_s=effect.boottime_s, wall_s=effect.wall_s, boot_id=effect.boot_id)
-    hour.mark(account, cards, Mark(in_this_boot_s(at, now), Do(effect.do or "")))
+    hour.mark(cards, Mark(in_this_boot_s(at, now), Do(effect.do or ""), account))
 
 
 def _effects(path: Path, since_s: float) -> Iterator[HistoryRow]:

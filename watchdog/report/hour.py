@@ -49,21 +49,23 @@ class Point:
 class Mark(NamedTuple):
     """An action on an account, or on one that had memory on a card."""
 
-    # When it began, as CLOCK_BOOTTIME.
+    # When it had its effect, as CLOCK_BOOTTIME.
     at_s: float
     do: Do
+    # Whose account it was on.
+    account: AccountKey
 
 
 class Series:
     """The hour of one account or card. One thread puts amounts in, any thread may read."""
 
-    __slots__ = ("_allowed", "_drawn", "_rows", "_used", "marks", "name", "seen_s")
+    __slots__ = ("_allowed", "_drawn", "_rows", "_used", "first_s", "marks", "name", "seen_s")
 
     def __init__(self, name: tuple[str, str]) -> None:
         # The namespace and the name of its pod; empty for a card.
         self.name = name
-        # The CLOCK_BOOTTIME of the last cycle that had it.
-        self.seen_s = math.inf
+        # The CLOCK_BOOTTIME of the first and the last cycle that had it.
+        self.first_s = self.seen_s = math.inf
         # Oldest first; replaced whole.
         self.marks: tuple[Mark, ...] = ()
         self._rows: array[int] = array("q")
@@ -76,8 +78,10 @@ class Series:
         """Take in a cycle; what no cycle had for more than `gap_s` was unknown in between."""
         if at_s - self.seen_s > gap_s:
             self.put(self.seen_s, None, None)
+        if self.seen_s == math.inf:
+            self.first_s = at_s
         self.seen_s = at_s
-        if used != self._used or allowed != self._allowed:
+        if used != self._used or allowed != self._allowed or not self._rows:
             self.put(at_s, used, allowed)
 
     def put(self, at_s: float, used: int | None, allowed: int | None) -> None:
@@ -85,38 +89,46 @@ class Series:
         slot = int(at_s // POINT_S)
         if used is not None:
             self._put_known(slot, used, _UNKNOWN if allowed is None else allowed)
-        elif self._used is not None:
-            # Something is known in this point, so the gap begins with the next one.
-            self._rows.extend((slot + 1, *_GAP))
+        elif self._used is not None or not self._rows:
+            # If something is known in this point, the gap begins with the next one.
+            self._put_row((slot + (self._used is not None), *_GAP))
         self._used, self._allowed = used, allowed
 
     def _put_known(self, slot: int, used: int, allowed: int) -> None:
-        rows = self._rows
-        if rows and rows[_SLOT - _WIDTH] > slot:  # it was unknown for less than a point
-            del rows[-_WIDTH:]
-        held = rows[_LAST - _WIDTH] if rows else _UNKNOWN
+        rows, end = self._rows, len(self._rows)
+        if rows and rows[end - _WIDTH + _SLOT] > slot:  # it was unknown for less than a point
+            end -= _WIDTH
+        held = rows[end - _WIDTH + _LAST] if end else _UNKNOWN
         low = high = used if held == _UNKNOWN else held
-        if rows and rows[_SLOT - _WIDTH] == slot:
+        if end and rows[end - _WIDTH + _SLOT] == slot:
+            end -= _WIDTH
             if held != _UNKNOWN:
-                low, high = rows[_LOW - _WIDTH], rows[_HIGH - _WIDTH]
-            del rows[-_WIDTH:]
-        rows.extend((slot, min(low, used), max(high, used), used, allowed))
+                low, high = rows[end + _LOW], rows[end + _HIGH]
+        self._put_row((slot, min(low, used), max(high, used), used, allowed), end)
         while len(rows) > _WIDTH and rows[_WIDTH + _SLOT] <= slot - MOST_POINTS:
             del rows[:_WIDTH]
 
+    def _put_row(self, row: tuple[int, ...], start: int | None = None) -> None:
+        """Put a row in the place of those from a start on, or behind all: at once, since others read."""
+        self._rows[len(self._rows) if start is None else start :] = array("q", row)
+
     def mark(self, mark: Mark) -> None:
         """Mark an action."""
-        recent = [each for each in self.marks if each.at_s > mark.at_s - HOUR_S]
-        self.marks = (*recent, mark)[-_MOST_MARKS:]
+        marks = (*(each for each in self.marks if each.at_s > mark.at_s - HOUR_S), mark)
+        self.marks = _kept(marks) if len(marks) > _MOST_MARKS else marks
 
     def follow(self, earlier: "Series") -> None:
         """Put what was known before in front; between the two nothing is known."""
-        earlier.put(earlier.seen_s, None, None)
-        rows = earlier._rows[:]
-        while rows and self._rows and rows[_SLOT - _WIDTH] >= self._rows[_SLOT]:
+        if earlier.seen_s != math.inf:
+            earlier.put(earlier.seen_s, None, None)
+        rows, own = earlier._rows[:], self._rows[:]
+        while rows and own and rows[_SLOT - _WIDTH] >= own[_SLOT]:
+            same = rows[-_WIDTH:]
             del rows[-_WIDTH:]
-        self._rows = rows + self._rows
-        self.marks = (*earlier.marks, *self.marks)[-_MOST_MARKS:]
+            if same[_SLOT] == own[_SLOT] and _UNKNOWN not in (same[_LOW], own[_LOW]):
+                own[_LOW], own[_HIGH] = min(same[_LOW], own[_LOW]), max(same[_HIGH], own[_HIGH])
+        self._rows, self.first_s = rows + own, min(earlier.first_s, self.first_s)
+        self.marks = _kept((*earlier.marks, *self.marks))
 
     def points(self, since_s: float, known_s: float, now_s: float) -> Iterator[Point]:
         """The points since a moment, or since its first amount, up to now; those after `known_s` are unknown."""
@@ -150,10 +162,10 @@ class Series:
     def letters(self, now_s: float) -> str:
         """Its actions below the sparkline: the first letter of each, rather of one that is no warning."""
         marks: dict[int, Do] = {}
-        for at_s, do in self.marks:
-            place = place_of(at_s, now_s)
-            if place not in marks or do.enforces:
-                marks[place] = do
+        for mark in self.marks:
+            place = place_of(mark.at_s, now_s)
+            if place not in marks or mark.do.enforces:
+                marks[place] = mark.do
         return "".join(marks[place].value[0] if place in marks else " " for place in range(LEVELS)).rstrip()
 
     def _draw(self, known_s: float, now_s: float) -> str:
@@ -166,6 +178,14 @@ class Series:
         return "".join(str(levels.get(place, " ")) for place in range(LEVELS))
 
 
+def _kept(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """The newest marks, and no warning rather than another action."""
+    excess = len(marks) - _MOST_MARKS
+    warnings = [number for number, mark in enumerate(marks) if not mark.do.enforces][: max(excess, 0)]
+    left = tuple(mark for number, mark in enumerate(marks) if number not in set(warnings))
+    return left[-_MOST_MARKS:]
+
+
 def place_of(at_s: float, now_s: float) -> int:
     """The place of a moment in a sparkline; negative if it was more than an hour ago."""
     return LEVELS - 1 - (int(now_s // POINT_S) - int(at_s // POINT_S)) // _POINTS_A_LEVEL
@@ -175,6 +195,15 @@ def _level(high: int, whole: int) -> int:
     if high > whole:
         return ABOVE
     return -(-high * (ABOVE - 1) // whole) if high > 0 else 0
+
+
+def amount_of(assessment: Assessment) -> int | None:
+    """What an account uses, with what others use of the claims that it shares; None: that is unknown.
+
+    If a part is unknown, the rest counts once it is above the limit alone.
+    """
+    is_over = assessment.allowed is not None and assessment.compared > assessment.allowed
+    return assessment.compared if assessment.is_compared_known or is_over else None
 
 
 def card(uuid: str) -> AccountKey:
@@ -203,8 +232,10 @@ class Hour:
             self._follow(earlier)
         known = self._series
         for each in assessments:
-            series = known.get(each.account) or self._begin(each.account, (each.pod.namespace, each.pod.name))
-            series.see(at_s, None if blind else each.used, each.allowed, gap_s)
+            name, series = (each.pod.namespace, each.pod.name), known.get(each.account)
+            if series is None or series.name != name:  # a UID that somebody gave again is another pod's
+                series = self._begin(each.account, name)
+            series.see(at_s, None if blind else amount_of(each), each.allowed, gap_s)
         for gpu in gpus:
             key = card(gpu.uuid)
             series = known.get(key) or self._begin(key, ("", ""))
@@ -217,9 +248,9 @@ class Hour:
         series = self._series[key] = Series(name)
         return series
 
-    def mark(self, account: AccountKey, cards: Iterable[str], mark: Mark) -> None:
+    def mark(self, cards: Iterable[str], mark: Mark) -> None:
         """Mark an action on an account that has memory on these cards."""
-        for key in (account, *map(card, cards)):
+        for key in (mark.account, *map(card, cards)):
             if (series := self._series.get(key)) is not None:
                 series.mark(mark)
 

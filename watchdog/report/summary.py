@@ -161,12 +161,16 @@ def _gpu(gpu: GpuStatus) -> GpuSummary:
     return GpuSummary(number=gpu.number, up=gpu.up, total=memory.total, used=memory.used, hour=_halved(gpu.hour))
 
 
+def _is_warning(letter: str) -> bool:
+    return letter == Do.WARN.value[0]
+
+
 def _halved(hour: HourStatus | UnsetType) -> HourStatus | UnsetType:
-    """Half as many characters, each for two: the higher level, and the later mark."""
+    """Half as many characters, each for two: the higher level, and rather the mark of an action than of a warning."""
     if not isinstance(hour, HourStatus):
         return hour
     pairs = range(0, len(hour.levels), 2)
-    marks = (hour.marks[at : at + 2].rstrip()[-1:] or " " for at in pairs)
+    marks = (min(hour.marks[at : at + 2].replace(" ", "") or " ", key=_is_warning) for at in pairs)
     return HourStatus(levels="".join(max(hour.levels[at : at + 2]) for at in pairs), marks="".join(marks).rstrip())
 
 
