@@ -1,5 +1,7 @@
 """The hour before a start, from a real journal, against the hour that the daemon itself kept."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +53,8 @@ def test_it_is_what_the_daemon_itself_kept(tmp_path: Path) -> None:
                 hour.add(at(second).boottime_s, report.assessments, snapshot.gpus, gap_s=gap_s, blind=snapshot.blind)
         life.end()
     now = at(2000)
-    found = recorded_hour(path, UNDER, now)
+    found, problem = recorded_hour(path, UNDER, now)
+    assert problem == ""
     for key in (POD, card("GPU-0"), card("GPU-1")):
         assert points(found, key, now.boottime_s) == points(hour, key, now.boottime_s)
     known = [point.last for point in points(found, POD, now.boottime_s)]
@@ -70,7 +73,7 @@ def test_a_restart_within_a_point_leaves_no_gap(tmp_path: Path) -> None:
     for since in (0, 105):
         Life(path, UNDER).run((second, state) for second in range(since, since + 100))
     now = at(204)
-    found = points(recorded_hour(path, UNDER, now), POD, now.boottime_s)
+    found = points(recorded_hour(path, UNDER, now)[0], POD, now.boottime_s)
     assert {point.last for point in found} == {4 * Gi}
 
 
@@ -79,7 +82,7 @@ def test_what_was_before_the_hour_is_left_out(tmp_path: Path) -> None:
     path, state = tmp_path / "journal.db", State(used=holding(4), pods=(tenant(),))
     Life(path, UNDER, rests=True).run((second, state) for second in range(3 * 3600))
     now = at(3 * 3600 - 1)
-    found = points(recorded_hour(path, UNDER, now), POD, now.boottime_s)
+    found = points(recorded_hour(path, UNDER, now)[0], POD, now.boottime_s)
     assert len(found) in (MOST_POINTS, MOST_POINTS + 1)
     assert {(point.last, point.allowed) for point in found} == {(4 * Gi, UNDER.allowance.allowed(8 * Gi, 1))}
 
@@ -91,3 +94,25 @@ def test_a_journal_without_a_recording(tmp_path: Path) -> None:
     Life(tmp_path / "journal.db", UNDER).end()
     with pytest.raises(NothingRecordedError):
         recorded_hour(tmp_path / "journal.db", UNDER, at(0))
+
+
+def test_a_damaged_record_takes_only_what_follows(tmp_path: Path) -> None:
+    """What came before it is shown, and the reason is said without advice for another command."""
+    path, state = tmp_path / "journal.db", State(used=holding(4), pods=(tenant(),))
+    for since in (0, 600):
+        Life(path, UNDER).run((second, state) for second in range(since, since + 300))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE past SET body = x'00' WHERE id = (SELECT max(id) FROM past)")
+    now = at(900)
+    found, problem = recorded_hour(path, UNDER, now)
+    assert {point.last for point in points(found, POD, at(290).boottime_s)} == {4 * Gi}
+    assert "can't be read" in problem
+    assert "--since" not in problem
+
+
+def test_a_step_of_the_wall_clock_takes_nothing(tmp_path: Path) -> None:
+    """Within a boot the clock that never steps says what the last hour was."""
+    path, state = tmp_path / "journal.db", State(used=holding(4), pods=(tenant(),))
+    Life(path, UNDER).run((second, state) for second in range(300))
+    now = replace(at(300), wall_s=at(300).wall_s + 3500)
+    assert {point.last for point in points(recorded_hour(path, UNDER, now)[0], POD, now.boottime_s)} == {4 * Gi}

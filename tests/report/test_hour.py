@@ -1,5 +1,7 @@
 """The last hour: each series against a second count, made from every amount that was put in."""
 
+import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,7 +14,7 @@ from tests.worlds import Gi, at
 from watchdog.core.assessment import AccountKey
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
-from watchdog.report.hour import ABOVE, HOUR_S, LEVELS, MOST_POINTS, POINT_S, Hour, Mark, Point, Series, card
+from watchdog.report.hour import ABOVE, HOUR_S, LEVELS, MOST_POINTS, POINT_S, Hour, Mark, Point, Series, amount_of, card
 
 GAP_S = 2.0
 AMOUNTS = st.one_of(st.none(), st.integers(0, 20))
@@ -206,3 +208,87 @@ def test_an_earlier_daemons_hour_comes_first() -> None:
     assert found == [int(12.4 * Gi), None, None, None, 4 * Gi]
     assert [mark.do for mark in series.marks] == [Do.WARN]
     assert later.get(AccountKey(uid="gone")) is not None
+
+
+def test_what_others_use_of_a_shared_claim_counts() -> None:
+    """An account that is over its limit only with others on its claim is above it in the hour too."""
+    (alone,) = quiet().assessments
+    assert alone.allowed is not None
+    assert amount_of(alone) == 4 * Gi
+    beside = replace(alone, beside=alone.allowed, is_beside_known=True)
+    assert amount_of(beside) == 4 * Gi + alone.allowed
+    series = Series(("a", "p"))
+    series.see(1000.0, amount_of(beside), beside.allowed, GAP_S)
+    assert series.levels(1000.0, 1000.0)[-1] == str(ABOVE)
+
+
+def test_use_that_is_known_in_part_counts_once_it_is_above_the_limit() -> None:
+    """A pod that will be killed for what it uses at least is no blank; within the limit the rest may be anything."""
+    (whole,) = quiet().assessments
+    assert whole.allowed is not None
+    over = replace(whole, used=None, used_at_least=whole.allowed + 1)
+    assert amount_of(over) == whole.allowed + 1
+    assert amount_of(replace(over, used_at_least=whole.allowed)) is None
+    assert amount_of(replace(over, allowed=None)) is None
+
+
+def test_what_was_never_known_is_a_gap_from_the_first_cycle_on() -> None:
+    """Between not being there and not being known there is a difference."""
+    series, at_s = put_in([(0.0, None, 8), (20.0, None, 8), (20.0, 5, 8)])
+    assert [point.last for point in series.points(0, at_s, at_s)] == [None, None, None, 5]
+
+
+def test_a_uid_that_is_given_again_under_another_name_is_another_pods() -> None:
+    """One tenant never gets another's hour."""
+    hour, (account,) = Hour(), quiet().assessments
+    hour.add(at(0).boottime_s, (account,), (), gap_s=GAP_S)
+    other = replace(account, pod=replace(account.pod, namespace="b", name="other"))
+    hour.add(at(1).boottime_s, (other,), (), gap_s=GAP_S)
+    assert hour.of_pod("a", "trainer") == ()
+    ((_, series),) = hour.of_pod("b", "other")
+    assert series.first_s == at(1).boottime_s
+
+
+def test_of_too_many_actions_the_kills_are_kept() -> None:
+    """A card whose pods are warned all the time still has its kill."""
+    series = Series(("", ""))
+    for number in range(200):
+        series.mark(Mark(1000.0 + number, Do.KILL if number == 20 else Do.WARN, ACCOUNT))
+    assert [mark.do for mark in series.marks].count(Do.KILL) == 1
+    assert len(series.marks) == 60
+    assert series.marks[-1].at_s == 1199.0
+    for number in range(200, 300):
+        series.mark(Mark(1000.0 + number, Do.KILL, ACCOUNT))
+    assert len(series.marks) == 60
+
+
+def test_a_restart_within_a_point_keeps_its_peak() -> None:
+    """What both daemons saw of one point is one point."""
+    earlier, later = put_in([(0.0, 3, 8), (1.0, 12, 8)])[0], put_in([(4.0, 4, 8)])[0]
+    later.follow(earlier)
+    ((point),) = later.points(0, 1004.0, 1004.0)
+    assert (point.low, point.high, point.last) == (3, 12, 4)
+    assert later.first_s == 1000.0
+
+
+def test_a_reader_never_sees_a_row_missing() -> None:
+    """While one thread puts amounts in, another always finds as many points as there are."""
+    series, is_over, seen = Series(("a", "p")), threading.Event(), set[int]()
+    series.see(1000.0, 1, 8, GAP_S)
+
+    def read() -> None:
+        while not is_over.is_set():
+            seen.add(len([*series.points(0, 1000.0, 1000.0)]))
+
+    reader = threading.Thread(target=read)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        reader.start()
+        for number in range(30_000):
+            series.see(1000.0, number % 7, 8, GAP_S)
+    finally:
+        is_over.set()
+        reader.join()
+        sys.setswitchinterval(before)
+    assert seen <= {1}

@@ -234,11 +234,15 @@ class Sinks:
 
     def _read_hour(self, now: Now) -> None:
         try:
-            self._endpoints.hour.begin_with(recorded_hour(self._options.journal, self._policy, now))
+            earlier, problem = recorded_hour(self._options.journal, self._policy, now)
         except NothingRecordedError:
             return
         except JournalError as error:
-            self.daemon_log.warn(f"the hour before this start can't be shown: {error}")
+            problem = str(error)
+        else:
+            self._endpoints.hour.begin_with(earlier)
+        if problem:
+            self.daemon_log.warn(f"the hour before this start can't be shown whole, which affects no action: {problem}")
 
     @property
     def has_lock(self) -> bool:

@@ -183,6 +183,14 @@ _SPANS: Final = (
 _BODIES: Final = "SELECT id, boottime_s, wall_s, body FROM past WHERE span = :span AND id >= :first ORDER BY id"
 
 
+class DamagedRecordingError(JournalError):
+    """A part of the recording can't be read; `why` says so without the remedy."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}: a later `--since` may skip that part")
+        self.why = why
+
+
 class NothingRecordedError(JournalError):
     """The journal is valid, but has no recorded cycle in the requested time."""
 
@@ -210,8 +218,7 @@ def recorded_cycles(
                 until = Now(boottime_s=until_s, wall_s=until_wall_s, boot_id=boot_id)
                 yield from span_cycles(_bodies(connection, number, first, boot_id), until)
         except (ValueError, TypeError, KeyError) as error:
-            why = f"the recording in journal {path} can't be read ({error})"
-            raise JournalError(f"{why}: a later `--since` may skip that part") from error
+            raise DamagedRecordingError(f"the recording in journal {path} can't be read ({error})") from error
 
 
 def _bodies(

@@ -9,7 +9,7 @@ from watchdog.core.brakes import in_this_boot_s
 from watchdog.core.model import Now
 from watchdog.core.plan import Result
 from watchdog.core.policy import Do, Policy
-from watchdog.journal.playback import RecordKind, recorded_cycles
+from watchdog.journal.playback import DamagedRecordingError, RecordKind, recorded_cycles
 from watchdog.journal.read import HistoryRow, history
 from watchdog.past.replay import NodeAssessor
 from watchdog.report.changes import ChangeKind
@@ -22,12 +22,21 @@ _EFFECTS: Final = frozenset(
 )
 
 
-def recorded_hour(path: Path, policy: Policy, now: Now) -> Hour:
-    """The hour up to now from a journal; JournalError.
+def recorded_hour(path: Path, policy: Policy, now: Now) -> tuple[Hour, str]:
+    """The hour up to now from a journal, and why it ends early (empty: it does not); JournalError.
 
     Amounts are accurate to 64Mi. What was allowed is not recorded, so it is what the policy allows.
     """
-    hour, assessor, since_s = Hour(), NodeAssessor(policy), now.wall_s - HOUR_S
+    hour = Hour()
+    try:
+        _fill(hour, path, policy, now)
+    except DamagedRecordingError as error:
+        return hour, error.why
+    return hour, ""
+
+
+def _fill(hour: Hour, path: Path, policy: Policy, now: Now) -> None:
+    assessor, since_s = NodeAssessor(policy), now.wall_s - HOUR_S
     effects, assessments = _effects(path, since_s), tuple[Assessment, ...]()
     effect, is_begun = next(effects, None), False
     for cycle in recorded_cycles(path, since_s):
@@ -36,16 +45,16 @@ def recorded_hour(path: Path, policy: Policy, now: Now) -> Hour:
             _mark(hour, effect, assessments, now)
             effect = next(effects, None)
         assessor.forget(cycle.changed)
-        if cycle.at.wall_s < since_s:
+        at_s = in_this_boot_s(cycle.at, now)
+        if at_s < now.boottime_s - HOUR_S:
             continue
         if cycle.kind is not RecordKind.SAME or not is_begun:
             assessments, is_begun = assessor.assess(cycle.node, cycle.at), True
-        at_s, gap_s = in_this_boot_s(cycle.at, now), 0.0 if cycle.kind is RecordKind.FIRST else HOUR_S
+        gap_s = 0.0 if cycle.kind is RecordKind.FIRST else HOUR_S
         hour.add(at_s, assessments, cycle.node.gpus, gap_s=gap_s, blind=cycle.node.hidden.blind)
     for rest in (effect, *effects):
         if rest is not None:
             _mark(hour, rest, assessments, now)
-    return hour
 
 
 def _mark(hour: Hour, effect: HistoryRow, assessments: tuple[Assessment, ...], now: Now) -> None:
