@@ -34,7 +34,9 @@ class Seen(Scanner):
     def snapshot(self, reading: DriverReading, now: Now) -> Snapshot:
         return replace(self.now, at=now)
 
-    def rescan(self, first: Snapshot, reading: DriverReading, only: frozenset[str], now: Now) -> Snapshot:
+    def rescan(
+        self, first: Snapshot, reading: DriverReading, only: frozenset[str], now: Now, *, asked: Now
+    ) -> Snapshot:
         return replace(self.again or self.now, at=now)
 
     def may_be_listed(self, key: object, snapshot: Snapshot) -> bool:
@@ -123,8 +125,8 @@ class World:
         """
         last = LastLook(
             reading=DriverReading(driver=None, interface="NVML"),
+            asked=at(self.second),
             at=at(self.second),
-            fresh_until_s=at(self.second + 2).boottime_s,
             objection=objection,
             inputs=lambda: replace(
                 opened.inputs,

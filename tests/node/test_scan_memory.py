@@ -118,7 +118,10 @@ def _sleeps(pid: int) -> bool:
     return REAL.stat(pid).comm == b"sleep"
 
 
-def test_a_process_that_has_ended_is_not_who_is_newly_listed_on_another_gpu(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_last_look", [False, True])
+def test_a_process_that_has_ended_is_not_who_is_newly_listed_on_another_gpu(
+    tmp_path: Path, *, is_last_look: bool
+) -> None:
     """Points 10 and 11: what its container keeps is listed where it was; a PID that was given again is another's."""
     fake = FakeProc(tmp_path)
     with sleeper() as one, sleeper() as other:
@@ -129,11 +132,27 @@ def test_a_process_that_has_ended_is_not_who_is_newly_listed_on_another_gpu(tmp_
         scanner = Scanner(table)
         gpus = tuple(Gpu(uuid=f"GPU-{number}", index=number, name="Stub") for number in range(2))
         both = tuple(Use(gpu=gpu.uuid, pid=one.pid, used=GIB) for gpu in gpus)
-        scanner.snapshot(DriverReading(driver="1", interface="NVML", gpus=gpus, uses=both[:1]), clock.now())
+        first = scanner.snapshot(DriverReading(driver="1", interface="NVML", gpus=gpus, uses=both[:1]), clock.now())
         one.kill()
         one.wait()
         shutil.rmtree(fake.root / str(one.pid))
-        last = scanner.snapshot(DriverReading(driver="1", interface="NVML", gpus=gpus, uses=both), clock.now())
+        reading, now = DriverReading(driver="1", interface="NVML", gpus=gpus, uses=both), clock.now()
+        only = frozenset(gpu.uuid for gpu in gpus)
+        last = scanner.rescan(first, reading, only, now, asked=now) if is_last_look else scanner.snapshot(reading, now)
         assert last.processes[one.pid].ended
         assert {use.gpu: use.used for use in last.uses} == {"GPU-0": GIB, "GPU-1": None}
         scanner.close()
+
+
+@pytest.mark.parametrize(("asked_after_s", "expected"), [(4.0, GIB), (2.0, None)])
+def test_a_process_that_began_after_the_last_look_was_requested_was_not_listed_by_it(
+    scanner: Scanner, proc: FakeProc, asked_after_s: float, expected: int | None
+) -> None:
+    """Point 11: what the last look lists anew is a process that ran by then, be it younger than the first reading."""
+    gpus = (Gpu(uuid="GPU-0", index=0, name="Stub"),)
+    first = scanner.snapshot(DriverReading(driver="1", interface="NVML", gpus=gpus), at(0))
+    began_s = at(0).boottime_s + 3
+    proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=int(began_s * os.sysconf("SC_CLK_TCK"))))
+    reading = DriverReading(driver="1", interface="NVML", gpus=gpus, uses=(Use(gpu="GPU-0", pid=PID, used=GIB),))
+    last = scanner.rescan(first, reading, frozenset({"GPU-0"}), at(5), asked=at(asked_after_s))
+    assert used(last) == expected

@@ -296,11 +296,9 @@ class Life:
             opened = without_last_look(opened, waiting.late_s)
         last: LastLook | None = None
         if second is not None and waiting.last_reading is not None:
-            until_s = waiting.last_reading.asked.boottime_s + FRESH_S
-            objection = partial(self._objection_to_first_signal, until_s)
-            last = LastLook(
-                reading=second.reading, at=now, fresh_until_s=until_s, objection=objection, inputs=self._inputs
-            )
+            asked = waiting.last_reading.asked
+            objection = partial(self._objection_to_first_signal, asked.boottime_s + FRESH_S)
+            last = LastLook(reading=second.reading, asked=asked, at=now, objection=objection, inputs=self._inputs)
         finish = self.cycle.close(opened, last, now)
         for outcome in finish.outcomes:
             if outcome.number is None:

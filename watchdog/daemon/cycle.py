@@ -109,8 +109,7 @@ class Cycle:
 
     def close(self, opened: OpenCycle, last_look: LastLook | None, now: Now) -> ClosedCycle:
         """Act on the plan, whose intentions are on disk; without a last look, nothing is killed or evicted."""
-        reading = None if last_look is None else last_look.reading
-        reassess = reassessor(self._scanner, opened, reading, now, self._memory_of_looks, self.transfers)
+        reassess = reassessor(self._scanner, opened, last_look, now, self._memory_of_looks, self.transfers)
         if last_look is not None:
             objection = partial(
                 objection_to_first_signal,

@@ -289,8 +289,8 @@ class Daemon:
 
         return LastLook(
             reading=timed.reading,
+            asked=timed.asked,
             at=clock.now(),
-            fresh_until_s=fresh_until_s,
             objection=objection,
             inputs=lambda: self._inputs(clock.now()),
         )

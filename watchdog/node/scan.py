@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from watchdog.core.attribute import is_trusted_server
 from watchdog.core.model import Gap, Now, PlaceKind, Pod, Process, ProcessKey, Snapshot, Use
@@ -20,19 +21,19 @@ class Listings:
     listed. The entry is not attributed to it until the driver has once not listed the PID.
     """
 
-    def __init__(self) -> None:
-        self._first: dict[tuple[str, int], ProcessKey] = {}
+    def __init__(self, first: Mapping[tuple[str, int], ProcessKey] = MappingProxyType({})) -> None:
+        self._first = first
 
-    def update(self, reading: DriverReading, processes: Mapping[int, Process], asked: Now) -> None:
-        """Record a reading that was requested at `asked`; GPUs that it could not list keep what was recorded before."""
+    def after(self, reading: DriverReading, processes: Mapping[int, Process], asked: Now) -> "Listings":
+        """The memory after a reading that was requested at `asked`; GPUs that it could not list keep what they had."""
         listed = frozenset(gpu.uuid for gpu in reading.gpus if gpu.listed)
-        before = self._first
-        self._first = {at: key for at, key in before.items() if at[0] not in listed}
+        first = {at: key for at, key in self._first.items() if at[0] not in listed}
         for use in reading.uses:
             listed_s = max(asked.boottime_s, reading.listed_s.get(use.gpu, 0.0))
-            key = before.get((use.gpu, use.pid)) or _first_key(processes[use.pid], listed_s)
+            key = self._first.get((use.gpu, use.pid)) or _first_key(processes[use.pid], listed_s)
             if use.gpu in listed and key is not None:
-                self._first[use.gpu, use.pid] = key
+                first[use.gpu, use.pid] = key
+        return Listings(first)
 
     def is_same(self, use: Use, process: Process | None) -> bool:
         """Whether the PID still is, as far as known, the process that was first listed under it on this GPU."""
@@ -80,8 +81,8 @@ class Scanner:
         processes, gaps = self._table.update({use.pid for use in reading.uses})
         # What a search for a container's processes could not read is reported in the next snapshot.
         searched, self._gaps = self._gaps, ()
-        self._listings.update(reading, processes, now)
-        return self._join(reading, processes, (*gaps, *searched), now)
+        self._listings = self._listings.after(reading, processes, now)
+        return self._join(reading, processes, (*gaps, *searched), now, self._listings)
 
     @property
     def is_unchanged(self) -> bool:
@@ -101,25 +102,32 @@ class Scanner:
         """Whether the memory of a process may be on a GPU that can't be listed now."""
         return self._listings.may_hold(key, frozenset(gpu.uuid for gpu in snapshot.gpus if not gpu.listed))
 
-    def rescan(self, first: Snapshot, reading: DriverReading, only: frozenset[str], now: Now) -> Snapshot:
-        """Renew the part of a snapshot that concerns the GPUs in `only`; its processes are read again."""
-        processes, gaps = self._table.reread({use.pid for use in reading.uses if use.gpu in only})
-        fresh = {gpu.uuid: gpu for gpu in reading.gpus}
-        gpus = tuple(fresh.get(gpu.uuid, gpu) if gpu.uuid in only else gpu for gpu in first.gpus)
+    def rescan(
+        self, first: Snapshot, reading: DriverReading, only: frozenset[str], now: Now, *, asked: Now
+    ) -> Snapshot:
+        """Renew the part of a snapshot that concerns the GPUs in `only`; its processes are read again.
+
+        The reading was requested at `asked`. What it lists anew counts as in any other one.
+        """
+        uses = tuple(use for use in reading.uses if use.gpu in only)
+        processes, gaps = self._table.reread({use.pid for use in uses})
+        fresh = {gpu.uuid: gpu for gpu in reading.gpus if gpu.uuid in only}
+        renewed = replace(reading, gpus=tuple(fresh.values()), uses=uses)
+        listings = self._listings.after(renewed, processes, asked)
+        gpus = tuple(fresh.get(gpu.uuid, gpu) for gpu in first.gpus)
         # A GPU that was requested and did not answer counts as not listed.
         missing = only - fresh.keys()
         gpus = tuple(replace(gpu, listed=False) if gpu.uuid in missing else gpu for gpu in gpus)
-        uses = tuple(use for use in first.uses if use.gpu not in only)
         merged = replace(
             reading,
             driver=first.driver,
             gpus=gpus,
             parents=first.parents,
-            uses=(*uses, *(use for use in reading.uses if use.gpu in only)),
+            uses=(*(use for use in first.uses if use.gpu not in only), *uses),
             unseen=(first.unseen - only) | (reading.unseen & only) | missing,
             missing=first.missing,
         )
-        return self._join(merged, {**first.processes, **processes}, gaps, now)
+        return self._join(merged, {**first.processes, **processes}, gaps, now, listings)
 
     def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
         """Every living process of these containers (IDs) of a pod, each held; and whether these are certainly all."""
@@ -148,14 +156,21 @@ class Scanner:
         """Release every process."""
         self._table.close()
 
-    def _join(self, reading: DriverReading, processes: dict[int, Process], gaps: tuple[Gap, ...], now: Now) -> Snapshot:
+    def _join(
+        self,
+        reading: DriverReading,
+        processes: dict[int, Process],
+        gaps: tuple[Gap, ...],
+        now: Now,
+        listings: Listings,
+    ) -> Snapshot:
         return Snapshot(
             at=now,
             driver=reading.driver,
             interface=reading.interface,
             gpus=reading.gpus,
             parents=reading.parents,
-            uses=self._own_uses(reading, processes),
+            uses=_own_uses(reading, processes, listings),
             processes=processes,
             gaps=(*reading.gaps, *gaps),
             blind=reading.blind,
@@ -163,16 +178,17 @@ class Scanner:
             missing=reading.missing,
         )
 
-    def _own_uses(self, reading: DriverReading, processes: dict[int, Process]) -> tuple[Use, ...]:
-        """The uses of a reading, unknown if the PID no longer belongs to the process that was listed."""
-        listed = frozenset(gpu.uuid for gpu in reading.gpus if gpu.listed)
-        kept = (use for use in reading.uses if use.gpu in listed or self._still_there(use, processes))
-        same = self._listings.is_same
-        return tuple(use if same(use, processes.get(use.pid)) else use.of_another for use in kept)
 
-    def _still_there(self, use: Use, processes: dict[int, Process]) -> bool:
-        """Whether a process carried over from an earlier listing is still the same process."""
-        process = processes.get(use.pid)
-        if process is None or process.key is None or process.place.kind in (PlaceKind.GONE, PlaceKind.ZOMBIE):
-            return False
-        return self._listings.is_known(use, process)
+def _own_uses(reading: DriverReading, processes: dict[int, Process], listings: Listings) -> tuple[Use, ...]:
+    """The uses of a reading, unknown if the PID no longer belongs to the process that was listed."""
+    listed = frozenset(gpu.uuid for gpu in reading.gpus if gpu.listed)
+    kept = (use for use in reading.uses if use.gpu in listed or _still_there(use, processes, listings))
+    return tuple(use if listings.is_same(use, processes.get(use.pid)) else use.of_another for use in kept)
+
+
+def _still_there(use: Use, processes: dict[int, Process], listings: Listings) -> bool:
+    """Whether a process carried over from an earlier listing is still the same process."""
+    process = processes.get(use.pid)
+    if process is None or process.key is None or process.place.kind in (PlaceKind.GONE, PlaceKind.ZOMBIE):
+        return False
+    return listings.is_known(use, process)

@@ -113,14 +113,19 @@ class LastLook:
     """The reading right before the first signal."""
 
     reading: DriverReading
-    # When it was taken.
+    # When it was requested.
+    asked: Now
+    # When it is judged.
     at: Now
-    # Until when (CLOCK_BOOTTIME) it may be used.
-    fresh_until_s: float
     # The objection to an action, whatever the reading shows; called right before its first signal.
     objection: Objection
     # Gives the pods, the node and the namespaces at that moment.
     inputs: Callable[[], Inputs]
+
+    @property
+    def fresh_until_s(self) -> float:
+        """CLOCK_BOOTTIME until which it may be used."""
+        return self.asked.boottime_s + FRESH_S
 
 
 Reassess = Callable[[Inputs], Mapping[AccountKey, Assessment]]
@@ -129,7 +134,7 @@ Reassess = Callable[[Inputs], Mapping[AccountKey, Assessment]]
 def reassessor(
     scanner: Scanner,
     opened: OpenCycle,
-    last: DriverReading | None,
+    last: LastLook | None,
     now: Now,
     memory: DeclarationMemory,
     transfers: Transfers,
@@ -140,7 +145,7 @@ def reassessor(
     """
     if last is None or not opened.only:
         return lambda inputs: {}
-    snapshot = scanner.rescan(opened.snapshot, last, opened.only, now)
+    snapshot = scanner.rescan(opened.snapshot, last.reading, opened.only, now, asked=last.asked)
     concerned = {entry.account.uid for entry in opened.plan.taken}
     # What others use of a claim counts together with that.
     parts = {part.key for entry in opened.plan.taken for part in entry.assessment.shared}
