@@ -42,6 +42,7 @@ from watchdog.journal.journal import Journal
 from watchdog.journal.keeper import restore
 from watchdog.journal.lock import NodeLock
 from watchdog.node.scan import Scanner
+from watchdog.report.changes import ChangeKind
 
 if TYPE_CHECKING:
     from tests.soak.world import World
@@ -162,6 +163,8 @@ class Life:
         try:
             journal = Journal.open(self._world.journal, self._policy.journal, NODE.name, kept=self._kept)
             found = restore(journal, self._lock, now, known)
+            # As the keeper does, so that a daemon that has seen nothing leaves no blank journal, which counts as lost.
+            journal.record_event(ChangeKind.STARTED.value, "the daemon has started", now)
         except JournalError:
             if journal is not None:
                 journal.close()
