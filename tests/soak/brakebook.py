@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from tests.soak.clock import QUANTUM_S
 from tests.soak.timers import Timers
-from tests.soak.truth import Fact, Key, protected, threshold_bytes
+from tests.soak.truth import Fact, Key, protected, threshold_bytes, victims
 from tests.soak.turnbook import TurnBook
 from tests.soak.violation import fail
 from watchdog.core.model import Now
@@ -215,8 +215,10 @@ class BrakeBook:
         may_open = bool(perhaps) and (not sure or _crowded(perhaps, base, breaker.offenders, breaker.of_at_least))
         since_s = self.opened_s if self.opened_s is not None else self._unknown_s
         if since_s is None:
-            # Where a container is unknown, there may be no victim: such a step says nothing.
+            # Where a container is unknown, there may be no victim, and none where each is within its own declaration: a
+            # step that is withheld for that says nothing.
             named = [fact for fact in crowd if fact.key in free and all(use.container for use in fact.uses)]
+            named = [fact for fact in named if victims(fact)]
             due = {fact.tenant.workload for fact in named if _surely_due(fact, timers)}
             if sure and enforcing and _crowded(due, base, breaker.offenders, breaker.of_at_least):
                 self.opened_s = now_s
