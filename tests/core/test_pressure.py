@@ -22,11 +22,12 @@ from tests.worlds import (
     step,
     use,
 )
-from watchdog.core.assess import card_of, rank, short_cards
+from watchdog.core.assess import rank, short_cards
 from watchdog.core.gate import urgency
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Gpu, Pod
 from watchdog.core.policy import Brakes, LimitAnnotation, Match, Scope, Step
+from watchdog.core.victims import card_of
 
 
 def pressed(above: str = "100%", for_s: float = 0.0, scope: Scope = "container") -> Step:

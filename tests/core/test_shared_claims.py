@@ -12,9 +12,11 @@ from tests.worlds import NODE, Gi, at, parse_policy, process, snapshot, use
 from watchdog.core.assess import assess
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.attribute import attribute
+from watchdog.core.claims import with_sums
 from watchdog.core.decide import decide
+from watchdog.core.hazards import Hazard, HazardRole
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import PodList
+from watchdog.core.model import PodList, ProcessKey
 from watchdog.core.plan import Plan
 from watchdog.kube.claims import ClaimReader
 from watchdog.report.advice import advice
@@ -49,6 +51,7 @@ class Sharing:
         self.ledger = Ledger()
         self.hidden: frozenset[str] | None = None
         self.plan = Plan(entries=(), ledger=self.ledger)
+        self.found: tuple[Assessment, ...] = ()
 
     def at(self, seconds: float, *ending: str, elsewhere: float = 0, **used: float) -> dict[str, Assessment]:
         """A reading at this time, with the Gi that each container (`a`, or `a_side`) uses; its accounts by pod.
@@ -71,7 +74,7 @@ class Sharing:
             hidden=self.hidden,
         )
         attribution = attribute(seen, self.pods)
-        found = assess(attribution, seen, inputs)
+        self.found = found = assess(attribution, seen, inputs)
         self.plan = decide(found, self.ledger, seen.at, inputs)
         self.ledger = self.plan.ledger
         return {each.pod.uid: each for each in found}
@@ -206,6 +209,34 @@ def test_nobody_hides_behind_a_pod_that_is_not_acted_on(policy: str, metadata: M
     for seconds in range(20, 31):
         here.at(seconds, a=3.9, b=0.2, c=0.1)
     assert {uid: held for uid, (_, held) in here.due.items() if uid != "a"} == {"b": "claim", "c": "claim"}
+
+
+@pytest.mark.parametrize(
+    ("scope", "is_named", "expected"),
+    [("process", True, "b"), ("process", False, "a"), ("container", False, "b")],
+    ids=["the process that would be ended", "another process", "some process of the container that would be"],
+)
+def test_a_process_that_other_pods_need_counts_for_the_steps_that_would_end_it(
+    scope: str, *, is_named: bool, expected: str
+) -> None:
+    """Points 36 and 42: a pod of which some step may end a process comes first if it uses the most, and no other."""
+    here = Sharing(policy=RULE + KILL + f'scope = "{scope}"\n')
+    found = here.at(0, a=2.5, b=2.4)
+    key = found["a"].uses[0].key if is_named else ProcessKey(pid=99, start_ticks=1)
+    needed = Hazard(role=HazardRole.CLIENT, container="main", key=key)
+    found["a"] = replace(found["a"], hazards=(needed,))
+    behind = {each.pod.uid: each.behind_pod for each in with_sums(tuple(found.values()), frozenset())}
+    assert behind == {uid: "" if uid == expected else f"ns/pod-{expected}" for uid in "ab"}
+
+
+def test_of_two_containers_of_a_pod_on_a_claim_one_is_acted_on_though_a_client_may_be_hidden() -> None:
+    """Points 36 and 42: scope `process` ends no hidden client, so only the container that uses the most comes first."""
+    rule = RULE.replace("match = {}", 'match = {}\naccount = "container"')
+    here = Sharing("a", rule + KILL + 'scope = "process"\n', joint=["a"])
+    here.at(0, a=2.6, a_side=2.5)
+    hidden = (Hazard(role=HazardRole.HIDDEN),)
+    found = with_sums([replace(each, hazards=hidden) for each in here.found], frozenset())
+    assert {each.account.container: each.behind_pod for each in found} == {"main": "", "side": "ns/pod-a"}
 
 
 def test_an_account_that_is_no_more_has_no_part_of_a_claim() -> None:

@@ -67,13 +67,6 @@ def short_for(policy: Policy, gpus: Iterable[Gpu]) -> frozenset[str]:
     return short_cards(gpus, policy.pressure.free_below) if matters else frozenset()
 
 
-def card_of(assessment: Assessment) -> str | None:
-    """The short card on which an account uses the most; None if it uses no short card."""
-    if not assessment.short:
-        return None
-    return min(assessment.short, key=lambda gpu: (-assessment.used_on(gpu), gpu))
-
-
 def rank(assessment: Assessment, card: str) -> Rank:
     """The order in which accounts give way: those over their request, lower priority, larger excess on that card.
 

@@ -14,6 +14,7 @@ from watchdog.core.assessment import AccountKey, Assessment, SharedPart, Verdict
 from watchdog.core.model import Claim, ClaimedDevice, Container, Pod
 from watchdog.core.policy import Policy
 from watchdog.core.units import LARGEST, brief
+from watchdog.core.victims import is_hazardous
 
 _LONGEST_SOURCE: Final = 600
 # A pod that was written down before its claims were.
@@ -261,13 +262,13 @@ def _may_be_acted_on(each: Assessment, used: int) -> bool:
     """Whether some step of its rule would act on an account that uses this much, and could."""
     if each.rule is None or each.protected is not None or each.rule_gap is not None:
         return False
-    if set(each.hazards) - set(each.to_drain):
-        return False
     steps = (step for step in each.rule.steps if step.do.enforces)
-    return any(
-        bool(each.short) if step.under_pressure else used > step.above.threshold_bytes(each.allowed or 0, step.do)
+    above = (
+        step
         for step in steps
+        if (each.short if step.under_pressure else used > step.above.threshold_bytes(each.allowed or 0, step.do))
     )
+    return any(not is_hazardous(each, step) for step in above)
 
 
 def _with_sum(each: Assessment, sums: Mapping[tuple[str, ...], _Sum]) -> Assessment:

@@ -3,82 +3,18 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never
 
-from watchdog.core.assess import card_of
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.brakes import BreakerOwners, update_breaker
 from watchdog.core.gate import Gate, brake_by_state, urgency
 from watchdog.core.ladder import Comparison, StepReading, absent, climb, climb_pod, is_calm, step_readings
 from watchdog.core.ledger import AccountState, Ledger
-from watchdog.core.model import Now, ProcessKey
+from watchdog.core.model import Now
 from watchdog.core.plan import Count, Plan, PlanEntry
 from watchdog.core.policy import Do, Policy, Rule, Step
 from watchdog.core.tally import StepKey, Tally
 from watchdog.core.turns import Candidate, pass_in_turn
-
-
-def victim_of(assessment: Assessment, card: str | None = None) -> str:
-    """Choose the container to act on; "" if there is none."""
-    return next(iter(victims_of(assessment, card)), "")
-
-
-def victims_of(assessment: Assessment, card: str | None = None) -> tuple[str, ...]:
-    """The containers that may be acted on, the one to choose first.
-
-    In a container account it is that container. In a pod account it is the one that is farthest above its own
-    declaration (0 if none), then the larger, then the first by name. Containers that are missing from the pod list, or
-    within their own declaration, are never chosen. Of several that hold a claim together, or with other pods, none may
-    be above it: then it is the one that uses the most. If a card is short, a container's request and its use on that
-    card count: only containers that use the card can free memory on it.
-    """
-    if assessment.account.container is not None:
-        return (assessment.account.container,) if assessment.account.container else ()
-    excess: list[tuple[int, int, str]] = []
-    joint: list[tuple[int, int, str]] = []
-    for share in assessment.shares:
-        used = share.used_at_least if card is None else assessment.used_on(card, share.container)
-        own = share.declared if card is None else share.requested
-        if share.container and used > own:
-            excess.append((own - used, -used, share.container))
-        elif share.container in assessment.joint and used:
-            joint.append((0, -used, share.container))
-    return tuple(name for _, _, name in sorted(excess or joint))
-
-
-def targets_of(assessment: Assessment, victim: str, step: Step, card: str | None = None) -> tuple[ProcessKey, ...]:
-    """The listed GPU processes that a step would end: the largest, the victim's, or those of all known containers.
-
-    If a card is short, the largest one on that card counts. Of one that has ended, any process of its container may
-    keep the memory, so they are all ended. An eviction ends all processes of the pod.
-    """
-    match step.do:
-        case Do.EVICT:
-            return tuple(sorted({use.key for use in assessment.uses}))
-        case Do.WARN:
-            return ()
-        case Do.KILL:
-            return _killed(assessment, victim, step, card) if victim else ()
-        case _:
-            assert_never(step.do)
-
-
-def _killed(assessment: Assessment, victim: str, step: Step, card: str | None) -> tuple[ProcessKey, ...]:
-    used: dict[ProcessKey, int] = {}
-    everywhere: set[ProcessKey] = set()
-    ended: set[ProcessKey] = set()
-    for use in assessment.uses:
-        if use.container != victim and not (step.scope == "pod" and use.container):
-            continue
-        everywhere.add(use.key)
-        if use.ended:
-            ended.add(use.key)
-        if step.scope != "process" or card in (None, use.gpu):
-            used[use.key] = used.get(use.key, 0) + use.used_at_least
-    if step.scope == "process" and used:
-        largest = min(used, key=lambda key: (-used[key], key))
-        return tuple(sorted(everywhere)) if largest in ended else (largest,)
-    return tuple(sorted(used))
+from watchdog.core.victims import card_of, targets_of, victim_of
 
 
 def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: Inputs) -> Plan:

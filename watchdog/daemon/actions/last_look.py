@@ -8,7 +8,7 @@ from typing import Final
 from watchdog.core.assess import assess
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.attribute import attribute
-from watchdog.core.decide import due_step, targets_of, victims_of
+from watchdog.core.decide import due_step
 from watchdog.core.errors import Problem
 from watchdog.core.gate import is_behind_another
 from watchdog.core.ledger import Ledger
@@ -17,6 +17,7 @@ from watchdog.core.plan import Moment, Objection, OpenCycle, Outcome, PlanEntry,
 from watchdog.core.policy import Policy, Scope
 from watchdog.core.remembered import DeclarationMemory
 from watchdog.core.transfers import Transfers
+from watchdog.core.victims import targets_of, victims_of
 from watchdog.daemon.sampler import RETRIED_NEXT_CYCLE, TimedReading
 from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.drivers.protocol import DriverReading
