@@ -3,6 +3,7 @@
 It writes page-NODE-THEME.png: the whole page of a node of one card and four pods and of one of eight cards and a
 hundred pods, from the real daemon over the stub of NVML and a real API server, whose program is built if need be, on a
 screen with a phone beside it, light and dark; and pods-NODE-THEME.png: its pods, those of the larger node by a filter.
+pod-THEME.png is the page of a pod after an hour of the real core.
 """
 
 import base64
@@ -19,6 +20,8 @@ from playwright.sync_api import Browser, Page
 from tests.browser.browsing import Theme, chromium, visit
 from tests.browser.full_node import full_node
 from tests.browser.states import over
+from tests.browser.test_subject import LIVED
+from tests.report.build import serving
 from tests.rig import Daemon
 from tests.rig.cluster.rig_pods import RigPods, rig_pods
 
@@ -58,6 +61,16 @@ def draw(folder: Path) -> Iterator[Path]:
                     yield _beside(browser, url + _FILTERS[name], theme, _pods, folder / f"pods-{name}-{theme}.png")
 
 
+def draw_pod(folder: Path) -> Iterator[Path]:
+    """Draw the page of a pod."""
+    with chromium() as browser:
+        watch, path = LIVED["over"]
+        with serving(watch().endpoints) as server:
+            for theme in _THEMES:
+                url = f"http://127.0.0.1:{server.port}{path}?still"
+                yield _beside(browser, url, theme, _whole, folder / f"pod-{theme}.png")
+
+
 def _whole(page: Page) -> Iterator[bytes]:
     """The whole page, that of a phone in two halves."""
     width, cuts = page.evaluate(_CUTS)
@@ -94,7 +107,7 @@ def main() -> None:
     """Draw into the folder that is named on the command line."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for path in draw(folder):
+    for path in (*draw_pod(folder), *draw(folder)):
         sys.stdout.write(f"{path} {path.stat().st_size // 1024} KiB\n")
 
 
