@@ -94,11 +94,32 @@ def test_a_line_has_gaps_where_nothing_is_known() -> None:
 
 def test_the_lives_of_a_pod_follow_each_other() -> None:
     """What the predecessor used comes first; between the two is nothing, which is no gap; the later one is marked."""
-    drawn = plot([series(9 * Gi, 9 * Gi), series(Gi, Gi, first=4)], (), (), NOW)
+    start_s = NOW.boottime_s - HOUR_S
+    drawn = plot([series(9 * Gi, 9 * Gi), series(Gi, Gi, first=4)], (), (), NOW, begins=[start_s + 63])
     assert spans(drawn.line) == [(0, 8), (17, 25)]
     assert drawn.gaps == ()
     (begin,) = drawn.begins
-    assert (begin.at, begin.text) == (17, f"a new pod of this name, {NOW.text(NOW.boottime_s - HOUR_S + 60)}")
+    assert (begin.at, begin.text) == (18, f"a new pod of this name, {NOW.text(start_s + 63)}")
+    assert drawn.begin_words == (f"Dotted line: a new pod of this name, {NOW.text(start_s + 63)}",)
+
+
+def test_of_many_lives_only_a_few_are_named() -> None:
+    """A crash loop has a dotted line for each pod, and three sentences; none for what began before the hour."""
+    start_s = NOW.boottime_s - HOUR_S
+    begins = [start_s + 30 * number - 1 for number in range(101)]
+    drawn = plot([series(Gi)], (), (), NOW, begins=begins)
+    assert len(drawn.begins) == 100
+    assert len(drawn.begin_words) == 4
+    assert drawn.begin_words[-1] == "And 97 more"
+
+
+def test_where_actions_were_forgotten_their_number_is_a_bound() -> None:
+    """A plot that lacks the marks of a loop does not say how many actions there were."""
+    marks = [Mark(NOW.boottime_s - 10, Do.KILL, ACCOUNT)] * 60
+    drawn = plot([series(*[Gi] * 240)], marks, (), NOW, has_all_marks=False)
+    assert drawn.summary.endswith(" At least 60 kills.")
+    assert drawn.rows[-1].actions == "at least 60 kills"
+    assert drawn.rows[0].actions == ""
 
 
 def test_more_is_higher() -> None:

@@ -206,11 +206,66 @@ def test_a_pod_that_came_back_under_the_same_name() -> None:
     shown = page(made)
     assert shown.ids.count("account-0") == 1
     assert "account-1" not in shown.ids
-    assert "a/trainer: within; was killed 14m 50s ago" in shown.text()
+    assert "a/trainer: within; the earlier pod of this name was killed 14m 50s ago" in shown.text()
     assert "Dotted line: a new pod of this name, 08:15:" in shown.text("account-0")
     rows = re.findall(r"\d\d:\d\d (?:[\d.]+Gi|0) (?:[\d.]+Gi|0) (?:[\d.]+Gi|0)", shown.text("account-0"))
     assert rows[0] == "07:55 12.4Gi 12.4Gi 12.4Gi"
     assert rows[-1].endswith("6Gi 6Gi 6Gi")
+
+
+SUCCESSOR: Final = trainer(uid="u2", containers=(container("main", "8Gi", of="u2"),))
+
+
+def test_two_pods_of_one_name_at_once() -> None:
+    """Deleted by force, its processes still hold memory: each has its own hour, and its heading says which it is."""
+    made = Watched(story=Story(pods=(trainer(uid="u0", containers=(container("main", "8Gi", of="u0"),)),)))
+    made.live(lambda second: snapshot([use(100, 7 * Gi)], [process(100, "u0/main")], second=second), 60)
+    made.story = replace(made.story, pods=(trainer(),))
+    first = (use(101, 4 * Gi), process(101, "u1/main"))
+    made.live(lambda second: snapshot([first[0]], [first[1]], second=second), 135, 75)
+    made.story = replace(made.story, pods=(trainer(left_since=at(140)), SUCCESSOR))
+    made.mark(136, Do.KILL, U1)
+    made.act(action(at=Moment(at(136).wall_s)))
+    uses, processes = (first[0], use(102, 2 * Gi)), (first[1], process(102, "u2/main"))
+    made.live(lambda second: snapshot(uses, processes, second=second), 600, 150)
+    shown = page(made)
+    texts = {shown.text(f"account-{number}") for number in (0, 1)}
+    (later,) = (text for text in texts if text.startswith("Use and limit, pod UID u2 "))
+    (earlier,) = (text for text in texts if text.startswith("Use and limit, an earlier pod of this name, UID u1 "))
+    assert "UTC: 2Gi used, at the end 2Gi, of" in later
+    assert "Dotted line" not in later
+    assert "UTC: 4Gi to 7Gi used, at the end 4Gi, of" in earlier
+    assert "Dotted line: a new pod of this name, 08:01:15 UTC." in earlier
+    assert "1 kill" in earlier
+    assert "1 kill" not in later
+    assert "account-2" not in shown.ids
+    assert shown.text("recent").startswith("What was done the earlier pod of this name, container main was killed")
+
+
+def test_what_was_done_to_the_predecessor_is_not_the_new_pods() -> None:
+    """Killed, and back within the same 15 seconds: the kill is left of the dotted line, and the page says of which."""
+    made = watched(120, every=5)
+    made.mark(121, Do.KILL, U1, ("GPU-0",))
+    made.act(action(at=Moment(at(121).wall_s)))
+    made.story = replace(made.story, pods=(SUCCESSOR,))
+    made.live(lambda second: snapshot([use(201, 2 * Gi)], [process(201, "u2/main")], second=second), 300, 132, 1)
+    shown = page(made)
+    assert "Dotted line: a new pod of this name, 08:02:12 UTC." in shown.text("account-0")
+    (begin,) = (values for _, values in shown.elements if values.get("class") == "begin")
+    (kill,) = (values for _, values in shown.elements if values.get("class") == "act kill")
+    assert float(kill["x1"][:-1]) < float(begin["x1"][:-1])
+    assert "a/trainer: within; the earlier pod of this name was killed 2m 59s ago" in shown.text()
+    assert shown.text("recent").startswith("What was done the earlier pod of this name, container main was killed")
+    made.act(action(at=Moment(at(290).wall_s), result=None))
+    made.clock.second += 2
+    assert "within; the earlier pod of this name: kill is in progress 12s ago" in page(made).text()
+
+
+def test_a_static_pod() -> None:
+    """The node owns it, and what declares its memory is in a file there."""
+    shown = page(watched(pods=(trainer(owner=Owner(kind="Node", name="n1")),)))
+    assert "Of Node" not in shown.text()
+    assert "Enough for what it uses now, in the static pod's file on node n1:" in shown.text("account-0")
 
 
 def test_each_account_has_its_own_plot_and_the_rest_is_named() -> None:
@@ -393,7 +448,7 @@ def test_a_mig_instance_and_its_marks() -> None:
     made = Watched(story=Story(pods=(pod("a", container("main", "1Gi", of="a")),)))
     made.live(lambda second: replace(seen, at=at(second)), 60.0, every=15)
     made.mark(30, Do.WARN, AccountKey(uid="a"), ("MIG-1",))
-    made.act(action(namespace="ns", pod="pod-a", do="warn", at=Moment(at(30).wall_s), why="It is warned."))
+    made.act(action(namespace="ns", pod="pod-a", uid="a", do="warn", at=Moment(at(30).wall_s), why="It is warned."))
     shown = page(made, "/gpus/0/1")
     assert "GPU 0, instance 1: 0 used of 10Gi" in shown.text()
     assert "MIG instance of GPU-9" in shown.text("facts")
@@ -404,6 +459,75 @@ def test_a_mig_instance_and_its_marks() -> None:
     assert page(made, "/gpus/MIG-1").text("facts") == shown.text("facts")
     made.clock.second += 2
     assert page(made, "/gpus/0/2").text("recent") == "Actions at the marked times None in the last hour."
+
+
+def on_two_gpus() -> Watched:
+    """Pods a/trainer and a/other, each with memory on a GPU of its own, both killed at nearly the same time."""
+    other = replace(SUCCESSOR, name="other")
+    uses, processes = (use(101, 4 * Gi), use(102, 2 * Gi, 1)), (process(101, "u1/main"), process(102, "u2/main"))
+    made = Watched(story=Story(pods=(trainer(), other)))
+    made.live(lambda second: snapshot(uses, processes, (gpu(0), gpu(1)), second), 300)
+    made.mark(100, Do.KILL, U1, ("GPU-0",))
+    made.mark(101, Do.KILL, AccountKey(uid="u2"), ("GPU-1",))
+    made.act(action(at=Moment(at(100).wall_s)))
+    made.act(action(at=Moment(at(101).wall_s), pod="other", uid="u2"))
+    return made
+
+
+def test_the_actions_of_a_gpu_are_those_of_its_accounts() -> None:
+    """Not one on another GPU a second later; of an eviction, which began long before it was done, also that."""
+    made = on_two_gpus()
+    own, other = (page(made, path).text("recent") for path in ("/gpus/0", "/gpus/1"))
+    assert "a/trainer container main was killed" in own
+    assert "a/other" not in own
+    assert "a/other container main was killed" in other
+    assert "a/trainer" not in other
+    made.mark(200, Do.EVICT, U1, ("GPU-0",))
+    made.act(action(at=Moment(at(120).wall_s), do="evict", container=None, ended_at=Moment(at(200).wall_s)))
+    made.act(action(at=Moment(at(210).wall_s), do="evict", container=None, result="failed"))
+    made.act(action(at=Moment(at(100).wall_s), result="observed"))
+    made.act(action(at=Moment(at(100).wall_s), gpu="GPU-0"))
+    made.clock.second += 2
+    text = page(made, "/gpus/0").text("recent")
+    assert text.count("was evicted") == 1
+    assert text.count("was killed") == 1
+    assert "eviction failed" not in text
+    assert "would have" not in text
+
+
+def test_an_action_is_listed_although_the_clock_was_set() -> None:
+    """What the journal wrote by another wall clock belongs to the mark that is nearest."""
+    made = on_two_gpus()
+    made.act(action(at=Moment(at(100 - 7200).wall_s)))
+    made.recent.pop()  # that by the clock of the cycles
+    made.act(action(at=Moment(at(90 - 7200).wall_s), why="It was another one."))
+    made.clock.second += 2
+    text = page(made, "/gpus/0").text("recent")
+    assert text.count("was killed") == 1
+    assert "It was another one." not in text
+
+
+def test_a_number_that_several_instances_have() -> None:
+    """Compute instances share the number of their GPU instance: links go by UUID, and the number names them."""
+    share: Any = {"parent": "GPU-0", "gi": 1, "profile": "1c.3g.40gb"}
+    cards = [gpu(0, Gi, uuid="MIG-a", ci=0, **share), gpu(0, 5 * Gi, uuid="MIG-b", ci=1, **share)]
+    cards.append(gpu(0, Gi, uuid="MIG-c", ci=0, parent="GPU-0", gi=2, profile="1g.10gb"))
+    seen = snapshot([replace(use(5, Gi), gpu="MIG-b")], [process(5, "a/main")], cards)
+    made = Watched(story=Story(pods=(pod("a", container("main", "1Gi", of="a")),)))
+    made.live(lambda second: replace(seen, at=at(second)), 60.0)
+    for path in ("/", "/pods/ns/pod-a"):
+        links = {values.get("href", "").removeprefix("../../") for _, values in page(made, path).elements}
+        assert "gpus/MIG-b" in links
+        assert "gpus/0/1" not in links
+    head, body = made.get("/gpus/0/1")
+    assert head.startswith("HTTP/1.1 404 ")
+    assert body.startswith("2 instances on node n1 have the number 0/1: /gpus/MIG-a, /gpus/MIG-b")
+    facts = page(made, "/gpus/MIG-b").text("facts")
+    assert "Other instances of its card: GPU 0, instance 1 (MIG-a), GPU 0, instance 2." in facts
+    head, body = made.get("/api/history?gpu=0/1")
+    assert head.startswith("HTTP/1.1 400 ")
+    assert body.startswith("2 instances have the number 0/1: write ?gpu= and one of MIG-a, MIG-b")
+    assert made.get("/api/history?gpu=0/2")[0].startswith("HTTP/1.1 200 ")
 
 
 def test_what_is_not_found_on_a_node_that_is_not_seen_may_be_there() -> None:

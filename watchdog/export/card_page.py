@@ -1,8 +1,9 @@
 """The page of a GPU: its last hour, its memory, who uses it, and what is not known about it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from watchdog.core.plan import Result
 from watchdog.core.residual import Sum
 from watchdog.core.units import format_bytes
 from watchdog.export.documentation import Document, runbook
@@ -12,17 +13,16 @@ from watchdog.export.page_headline import PodName, headline
 from watchdog.export.page_pods import Row, place
 from watchdog.export.paths import path_of
 from watchdog.export.subject_page import REFRESH_S, SUBJECT_STYLE, SubjectInput, action_row
-from watchdog.report.hour import Mark, card
+from watchdog.report.hour import HOUR_S, Mark, card
 from watchdog.report.progress import Level as Urgency
 from watchdog.report.sentences.node import STRAYS, StrayWords, gap_subject, gpu_label, unlisted
 from watchdog.report.status import GapStatus, GpuStatus, RecentStatus
-from watchdog.report.text import byte_cell
+from watchdog.report.text import byte_cell, inert
 
 _MOST_ACCOUNTS: Final = 100
 _MOST_STRAYS: Final = 20
 _MOST_GAPS: Final = 12
 _MOST_ACTIONS: Final = 12
-_SAME_S: Final = 2.0
 _UNATTRIBUTED: Final = Document(title="Unattributed memory", path="troubleshooting.md#unattributed-memory")
 _GAPS: Final = Document(title="Data gaps", path="troubleshooting.md#gaps")
 _SHARING: Final = Document(title="How GPUs are shared", path="sharing.md")
@@ -30,8 +30,9 @@ _STATES: Final = {"undeclared": "nothing declared", "misdeclared": "invalid decl
 
 
 def found_gpu(seen: SubjectInput) -> GpuStatus | None:
-    """The GPU that is asked for; None: the node has none of that name."""
-    return next((gpu for gpu in seen.status.gpus if seen.query.gpu in (gpu.number, gpu.uuid)), None)
+    """The GPU that is asked for; None: the node has none of that name, or several."""
+    found = [gpu for gpu in seen.status.gpus if gpu.has_name(seen.query.gpu)]
+    return found[0] if len(found) == 1 else None
 
 
 def card_page(seen: SubjectInput, gpu: GpuStatus) -> str:
@@ -42,7 +43,7 @@ def card_page(seen: SubjectInput, gpu: GpuStatus) -> str:
     accounts, strays = list(_accounts(seen, gpu)), list(_strays(seen, gpu))
     gaps = [gap for gap in seen.status.gaps if _concerns(gap, gpu, seen)]
     head = headline(seen.seen)
-    actions = [action for action in seen.status.recent if _is_marked(action, marks, seen)]
+    actions = list(_marked(seen, marks))
     bars = next((each for each in cards(seen.status, names_all=False).bars_in_order if each.uuid == gpu.uuid), None)
     levels = {Urgency.GOOD if gpu.up and gpu.listed else Urgency.BAD if not gpu.up else Urgency.WATCH}
     levels |= {Urgency.WATCH} if any(row["css"] for row in accounts) else set()
@@ -101,7 +102,8 @@ def _siblings(seen: SubjectInput, gpu: GpuStatus) -> Iterator[tuple[str, str]]:
     """The other MIG instances of its card, each with its page."""
     for other in seen.status.gpus:
         if gpu.parent is not None and other.parent == gpu.parent and other is not gpu:
-            yield gpu_label(other), path_of(other)
+            is_same = (other.index, other.gi) == (gpu.index, gpu.gi)
+            yield f"{gpu_label(other)}{f' ({inert(other.uuid)})' if is_same else ''}", path_of(other, seen.status.gpus)
 
 
 def _accounts(seen: SubjectInput, gpu: GpuStatus) -> Iterator[Row]:
@@ -151,10 +153,29 @@ def _gap(gap: GapStatus, seen: SubjectInput) -> Row:
     return {"what": gap_subject(gap, seen.status.gpus), "why": gap.why, "remedy": gap.remedy or "", "since": since}
 
 
-def _is_marked(action: RecentStatus, marks: tuple[Mark, ...], seen: SubjectInput) -> bool:
-    """Whether a letter of the plot is about an action; marks have no names."""
-    boot_s = seen.now.boottime_s - (seen.now.wall_s - (action.at or 0.0))
-    return any(mark.do is action.do and abs(mark.at_s - boot_s) < _SAME_S for mark in marks)
+def _marked(seen: SubjectInput, marks: Iterable[Mark]) -> Iterator[RecentStatus]:
+    """The actions of the letters of the plot: of each, that on the same account with the nearest effect.
+
+    A mark has the time of its cycle, an action that of its first signal, and the wall clock may be set in between.
+    """
+    boot_s, found = seen.now.boottime_s - seen.now.wall_s, set[int]()
+    for mark in marks:
+        if mark.at_s < seen.now.boottime_s - HOUR_S:
+            continue
+        same = [number for number, action in enumerate(seen.status.recent) if _has_effect(action, mark)]
+        apart_s = {number: abs((seen.status.recent[number].effect_at or 0.0) + boot_s - mark.at_s) for number in same}
+        found |= {min(same, key=lambda number: apart_s[number])} if same else set()
+    yield from (seen.status.recent[number] for number in sorted(found))
+
+
+def _has_effect(action: RecentStatus, mark: Mark) -> bool:
+    """Whether an action could be the one of a mark: on the same account, and it had an effect."""
+    account, container = mark.account, mark.account.container
+    if (action.do, action.uid, action.gpu) != (mark.do, account.uid, account.gpu):
+        return False
+    # A kill names its victim also where the account is of the whole pod.
+    is_same = container is None or action.container == container
+    return is_same and (action.result == Result.DONE or (action.do.ends_processes and action.result != Result.OBSERVED))
 
 
 def _documents(gpu: GpuStatus) -> Iterator[Document]:

@@ -280,7 +280,7 @@ class Endpoints:
     def history(self, query: HistoryQuery) -> bytes | None:
         """The JSON of `/api/history`, compressed with gzip; None before the first cycle.
 
-        NothingSeenError; TooManyError as for the page.
+        NothingSeenError; QueryError; TooManyError as for the page.
         """
         return self._kept.histories.get(query, self._state(), lambda: self._make_history(query))
 

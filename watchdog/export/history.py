@@ -63,7 +63,7 @@ class HistoryQuery:
 
 
 def history_document(query: HistoryQuery, hour: Hour, status: Status, known_s: float, now: Now) -> dict[str, Any]:
-    """The JSON of `/api/history`; NothingSeenError.
+    """The JSON of `/api/history`; NothingSeenError; QueryError if several GPUs have the name that it asks for.
 
     `known_s` is the CLOCK_BOOTTIME up to which the node was read. The series of earlier pods of the same name are
     included.
@@ -103,7 +103,11 @@ def history_document(query: HistoryQuery, hour: Hour, status: Status, known_s: f
 def _found(query: HistoryQuery, hour: Hour, status: Status) -> tuple[tuple[AccountKey, Series], ...]:
     if query.pod:
         return hour.of_pod(query.namespace, query.pod)
-    uuid = next((gpu.uuid for gpu in status.gpus if query.gpu in (gpu.number, gpu.uuid)), query.gpu)
+    uuids = [gpu.uuid for gpu in status.gpus if gpu.has_name(query.gpu)] or [query.gpu]
+    if len(uuids) > 1:
+        named = ", ".join(inert(uuid) for uuid in uuids)
+        raise QueryError(f"{len(uuids)} instances have the number {inert(query.gpu)}: write ?gpu= and one of {named}")
+    uuid = uuids[0]
     series = hour.get(card(uuid))
     return () if series is None else ((card(uuid), series),)
 

@@ -162,6 +162,7 @@ def cards(status: Status, *, names_all: bool) -> CardSection:
     made = tuple(
         _card(
             gpu,
+            path_of(gpu, status.gpus),
             own := _pods(names, over, pods[gpu.uuid], fillings),
             unattributed[gpu.uuid].at_least,
             most_named=len(own) if names_all else _named(own, fillings, len(status.gpus)),
@@ -284,7 +285,9 @@ def _pods(names: Mapping[str, PodName], over: frozenset[str], uses: Mapping[str,
     ]
 
 
-def _card(gpu: GpuStatus, pods: Sequence[Part], least_unattributed: int, *, most_named: int, has_model: bool) -> Card:
+def _card(
+    gpu: GpuStatus, path: str, pods: Sequence[Part], least_unattributed: int, *, most_named: int, has_model: bool
+) -> Card:
     memory = gpu.memory
     others = [_other("unattributed", gpu.unattributed, "unattributed", least_unattributed)]
     if memory.residual is None and memory.used is not None:  # memory without a known owner must not look free
@@ -302,7 +305,7 @@ def _card(gpu: GpuStatus, pods: Sequence[Part], least_unattributed: int, *, most
         label=gpu.profile or "MIG instance" if is_instance else gpu_label(gpu),
         more=_place(gpu) if is_instance else gpu.name if has_model else "",
         uuid=gpu.uuid,
-        path=path_of(gpu),
+        path=path,
         is_up=gpu.up,
         used=capital(used),
         whole=of_whole,

@@ -27,6 +27,8 @@ from watchdog.report.text import capital, clock_time, count, inert, shorten, spa
 
 _LONGEST_SHOWN: Final = 40  # characters of a name; the UUID of a GPU has as many
 _LONG_NAMES: Final = re.compile(rf"[^\s/]{{{_LONGEST_SHOWN + 1},}}")
+# A name that is no part of a longer one; a full stop behind it may end a sentence.
+_WHOLE_NAME: Final = r"(?<![\w./\\-]){}(?![\w/\\-]|\.[\w.])"
 _RECENT_S: Final = 900.0  # how long a kill or eviction stays in the headline
 _CHECK_DRIVER: Final = (
     "check the driver on the node: nvidia-smi, and the kernel log for NVRM and Xid. If both are fine, delete the "
@@ -169,9 +171,9 @@ class Headline:
     def around_pod(self, text: str) -> tuple[str, PodName | None, str]:
         """A text of it around the pod that it names: what comes before, the pod, and what comes after."""
         for pod in self.pods:
-            before, name, after = text.partition(pod.names[0])
-            if name:
-                return before, pod, after
+            # Names can be the beginning or the end of others: `a/trainer` of `a/trainer-2`.
+            if found := re.search(_WHOLE_NAME.format(re.escape(pod.names[0])), text):
+                return text[: found.start()], pod, text[found.end() :]
         return text, None, ""
 
     def says(self, text: str) -> bool:

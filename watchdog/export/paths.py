@@ -1,6 +1,7 @@
 """The paths of the pages of pods and GPUs, from the status page: relative, so that a proxy may put a path in front."""
 
 import re
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote
 
@@ -23,6 +24,8 @@ def gpu_path(name: str) -> str:
     return f"gpus/{quote(name)}" if _GPU.fullmatch(name) else ""
 
 
-def path_of(gpu: GpuStatus) -> str:
-    """The path of a GPU's page."""
-    return gpu_path(gpu.uuid if gpu.index is None else gpu.number)
+def path_of(gpu: GpuStatus, gpus: Iterable[GpuStatus]) -> str:
+    """The path of a GPU's page, by its short name if no other of the node's GPUs has the same."""
+    # Compute instances of the same GPU instance do.
+    is_shared = any((each.index, each.gi) == (gpu.index, gpu.gi) and each.uuid != gpu.uuid for each in gpus)
+    return gpu_path(gpu.uuid if gpu.index is None or is_shared else gpu.number)

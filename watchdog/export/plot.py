@@ -32,6 +32,8 @@ _MOST_LEVELS: Final = 8
 _FAR: Final = 2
 _ROW_S: Final = 300
 _MOST_NAMED: Final = 4
+# Of a crash loop there can be a hundred.
+_MOST_BEGINS: Final = 3
 
 
 class Moment(NamedTuple):
@@ -126,6 +128,12 @@ class Plot:
         """What the letters stand for: each letter with its action."""
         return tuple(dict.fromkeys((each.letter, each.noun) for each in self.letters))
 
+    @property
+    def begin_words(self) -> tuple[str, ...]:
+        """What the dotted lines are; of many, the first few and how many more there are."""
+        named, more = self.begins[:_MOST_BEGINS], len(self.begins) - _MOST_BEGINS
+        return (*(f"Dotted line: {label.text}" for label in named), *([f"And {more} more"] if more > 0 else ()))
+
 
 class _Scale(NamedTuple):
     start_s: float
@@ -142,8 +150,19 @@ class _Scale(NamedTuple):
         return FULL - min(max(amount, 0) * room // self.top, FULL)
 
 
-def plot(lives: Sequence[Sequence[Point]], marks: Iterable[Mark], levels: Iterable[Level], now: Moment) -> Plot:
-    """The plot of the lives of a pod, or of the only one of a card, the oldest first; with amounts that have a name."""
+def plot(
+    lives: Sequence[Sequence[Point]],
+    marks: Iterable[Mark],
+    levels: Iterable[Level],
+    now: Moment,
+    *,
+    begins: Iterable[float] = (),
+    has_all_marks: bool = True,
+) -> Plot:
+    """The plot of the lives of a pod, or of the only one of a card, the oldest first; with amounts that have a name.
+
+    `begins`: when each life but the oldest began, as CLOCK_BOOTTIME.
+    """
     start_s = now.boottime_s - HOUR_S
     points = _joined(lives, start_s)
     known = [each for each in points if each.last is not None]
@@ -154,7 +173,7 @@ def plot(lives: Sequence[Sequence[Point]], marks: Iterable[Mark], levels: Iterab
     runs = list(_runs(points, lambda each: each.last is not None))
     limited = _runs(points, lambda each: each.allowed is not None)
     recent = sorted(mark for mark in marks if start_s <= mark.at_s <= now.boottime_s)
-    begins = [life[0].at_s for life in lives[1:] if life]
+    later = [at_s for at_s in begins if start_s <= at_s <= now.boottime_s]
     return Plot(
         band=" ".join(_band(run, scale) for run in runs),
         line=" ".join(_line(run, [each.last or 0 for each in run], scale) for run in runs),
@@ -165,9 +184,9 @@ def plot(lives: Sequence[Sequence[Point]], marks: Iterable[Mark], levels: Iterab
         times=tuple(_times(scale, now)),
         gaps=tuple(_gaps(points, scale)),
         letters=tuple(_letters(recent, scale, now)),
-        begins=tuple(Label(at=scale.across(at_s), text=f"a new pod of this name, {now.text(at_s)}") for at_s in begins),
-        summary=_summary(known, recent, now),
-        rows=tuple(_rows(points, recent, now)),
+        begins=tuple(Label(at=scale.across(at_s), text=f"a new pod of this name, {now.text(at_s)}") for at_s in later),
+        summary=_summary(known, recent, now, has_all_marks=has_all_marks),
+        rows=tuple(_rows(points, recent, now, has_all_marks=has_all_marks)),
         first=now.text(known[0].at_s) if known and known[0].at_s >= start_s + POINT_S else "",
     )
 
@@ -299,13 +318,14 @@ def _letters(marks: Iterable[Mark], scale: _Scale, now: Moment) -> Iterator[Lett
         )
 
 
-def counted(marks: Iterable[Mark]) -> str:
-    """Actions in words: `2 warnings, 1 kill`."""
+def counted(marks: Iterable[Mark], *, are_all: bool = True) -> str:
+    """Actions in words: `2 warnings, 1 kill`, or if some are no longer known, `at least 1 kill`."""
     by_do = Counter(mark.do for mark in marks)
-    return ", ".join(count(by_do[do], do.verb.noun) for do in Do if by_do[do])
+    words = ", ".join(count(by_do[do], do.verb.noun) for do in Do if by_do[do])
+    return words if are_all or not words else f"at least {words}"
 
 
-def _summary(known: Sequence[Point], marks: Sequence[Mark], now: Moment) -> str:
+def _summary(known: Sequence[Point], marks: Sequence[Mark], now: Moment, *, has_all_marks: bool) -> str:
     if not known:
         return "Nothing is known of the last hour."
     lowest, highest = (pick(each) for pick, each in ((min, _all(known, "low")), (max, _all(known, "high"))))
@@ -313,7 +333,7 @@ def _summary(known: Sequence[Point], marks: Sequence[Mark], now: Moment) -> str:
     begin, end = now.text(known[0].at_s), now.text(min(known[-1].at_s + POINT_S, now.boottime_s))
     last = known[-1]
     of = f", of {format_bytes(last.allowed)} allowed" if last.allowed is not None else ""
-    actions = f" {capital(counted(marks))}." if marks else ""
+    actions = f" {capital(counted(marks, are_all=has_all_marks))}." if marks else ""
     return f"From {begin} to {end}: {used} used, at the end {format_bytes(last.last or 0)}{of}.{actions}"
 
 
@@ -321,7 +341,7 @@ def _all(points: Iterable[Point], side: Literal["low", "high"]) -> list[int]:
     return [getattr(point, side) or 0 for point in points]
 
 
-def _rows(points: Sequence[Point], marks: Sequence[Mark], now: Moment) -> Iterator[Row]:
+def _rows(points: Sequence[Point], marks: Sequence[Mark], now: Moment, *, has_all_marks: bool) -> Iterator[Row]:
     by_time: dict[int, list[Point]] = {}
     for point in points:
         by_time.setdefault(int(now.wall(point.at_s) // _ROW_S), []).append(point)
@@ -338,5 +358,5 @@ def _rows(points: Sequence[Point], marks: Sequence[Mark], now: Moment) -> Iterat
             highest=byte_cell(max(_all(known, "high"), default=None)),
             last=byte_cell(known[-1].last if known else None),
             allowed=format_bytes(allowed) if allowed is not None else "",
-            actions=counted(acted.get(number, ())),
+            actions=counted(acted.get(number, ()), are_all=has_all_marks),
         )

@@ -1,7 +1,9 @@
 """The page of a pod: its last hour, what it declares, where its ladder stands, what was done, and what helps."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -22,7 +24,6 @@ from watchdog.export.subject_page import (
     SUBJECT_STYLE,
     SubjectInput,
     action_row,
-    lives_by_part,
 )
 from watchdog.report.advice import declared_as, to_write
 from watchdog.report.hour import Series
@@ -35,10 +36,11 @@ from watchdog.report.sentences.action import acted_later, result_short, under_wa
 from watchdog.report.sentences.following import is_enforced
 from watchdog.report.sentences.usage import threshold_in_bytes
 from watchdog.report.status import AccountStatus, PlanStatus, RecentStatus, StepStatus
-from watchdog.report.text import capital, span
+from watchdog.report.text import capital, inert, span
 
 _MOST_IN_FULL: Final = 12
 _MOST_ACTIONS: Final = 12
+_EARLIER: Final = "an earlier pod of this name"
 _STATES: Final = {"undeclared": "nothing declared", "misdeclared": "invalid declaration", "unknown": "use unknown"}
 _ON_WHICH_SIDE: Final = {"above": "above", "below": "not above"}
 _TENANTS: Final = Document(title="For owners of pods: why it was killed, and what to do", path="tenants.md")
@@ -62,6 +64,8 @@ class AccountSection:
 
     # The part of the pod that it covers; empty: the whole pod.
     place: str
+    # Which pod it is about; empty: there is one of this name.
+    whose: str = ""
     plot: Plot
     # Why the plot ends before now; empty: it does not.
     gone: str = ""
@@ -107,7 +111,10 @@ def pod_page(seen: SubjectInput) -> str:
         owner=_owner(accounts),
         sections=[make() for _, make in sections[:_MOST_IN_FULL]],
         more=[name or "the whole pod" for name, _ in sections[_MOST_IN_FULL:]],
-        done=[action_row(action, seen.seen) for action in actions[:_MOST_ACTIONS]],
+        done=[
+            action_row(action, seen.seen, is_earlier=_is_earlier(action, accounts))
+            for action in actions[:_MOST_ACTIONS]
+        ],
         more_actions=max(len(actions) - _MOST_ACTIONS, 0),
         withheld=list(_withheld(seen, accounts)),
         gpus=list(_gpus(seen, accounts)),
@@ -131,7 +138,7 @@ def _actions(seen: SubjectInput) -> list[RecentStatus]:
 def _state(seen: SubjectInput, accounts: Sequence[AccountProgress], actions: Sequence[RecentStatus]) -> str:
     """In a few words: `over, kill in 7s`; of a pod without accounts when it was last seen, and what was done."""
     action = next((action for action in actions if is_action(action)), None)
-    did = f"; {result_short(action)} {seen.seen.ago(action.at or 0.0)}" if action is not None else ""
+    did = f"; {_did(action, accounts)} {seen.seen.ago(action.at or 0.0)}" if action is not None else ""
     if not accounts:
         return f"uses and declares no GPU memory on this node now{did}"
     first = accounts[0]
@@ -140,34 +147,90 @@ def _state(seen: SubjectInput, accounts: Sequence[AccountProgress], actions: Seq
     return f"{state}{f', {first.gravest.short}' if first.gravest is not None else ''}{protected}{did}"
 
 
+def _did(action: RecentStatus, accounts: Sequence[AccountProgress]) -> str:
+    result = result_short(action)
+    if not _is_earlier(action, accounts):
+        return result
+    return f"the earlier pod of this name{' ' if action.result in (Result.DONE, Result.OBSERVED) else ': '}{result}"
+
+
+def _is_earlier(action: RecentStatus, accounts: Sequence[AccountProgress]) -> bool:
+    """Whether an action was on an earlier pod of this name than the one that is there now."""
+    present = {each.account.uid for each in accounts if each.account.left_since is None}
+    return action.uid is not None and bool(present) and action.uid not in present
+
+
 def _owner(accounts: Sequence[AccountProgress]) -> str:
     owner = accounts[0].account.owner if accounts else None
-    return f"{owner.kind} {owner.name}" if owner is not None and owner.kind != "Pod" else ""
+    # The Node "owns" its static pods.
+    return f"{owner.kind} {owner.name}" if owner is not None and owner.kind not in ("Pod", "Node") else ""
 
 
 def _sections(
     seen: SubjectInput, accounts: Sequence[AccountProgress]
 ) -> Iterator[tuple[str, Callable[[], AccountSection]]]:
     """The accounts, then what the hour has of parts that are no account any more: the name of each, and its section."""
-    lives = lives_by_part(seen.hour.of_pod(seen.query.namespace, seen.query.pod))
+    lives = dict(seen.hour.of_pod(seen.query.namespace, seen.query.pod))
     found = {each.account: each for each in seen.report.assessments}
+    present = {each.account.uid for each in accounts}
+    present = {each.account.uid for each in accounts}
+    # The oldest account of a part continues the plot of its predecessors.
+    ages = {key: lives[key].first_s if key in lives else math.inf for key in map(_key, accounts)}
+    drawn = {key: _taken(key, lives, present) for key in sorted(ages, key=lambda key: ages[key])}
+    has_several = len(present) > 1 or any(key.uid not in present for key in lives if present)
     for progress in accounts:
-        account = progress.account
-        assessment = found.get(AccountKey(uid=account.uid, container=account.container, gpu=account.gpu))
-        series = lives.pop((account.container, account.gpu), [])
-        yield place(account, seen.seen.labels), partial(_section, seen, progress, assessment, series)
-    for (container, gpu), series in lives.items():
-        name = place(AccountStatus(container=container, gpu=gpu), seen.seen.labels)
-        yield name, partial(_gone, seen, name, series)
+        whose = _whose(progress.account) if has_several else ""
+        name, key = place(progress.account, seen.seen.labels), _key(progress)
+        yield _joined(name, whose), partial(_section, seen, progress, found.get(key), drawn[key], whose)
+    gone: dict[AccountKey, list[Series]] = {}
+    for key, series in lives.items():
+        gone.setdefault(key if key.uid in present else replace(key, uid=""), []).append(series)
+    for key, left in gone.items():
+        whose = (f"pod UID {inert(key.uid)}" if key.uid else _EARLIER) if has_several else ""
+        name = place(AccountStatus(container=key.container, gpu=key.gpu), seen.seen.labels)
+        yield _joined(name, whose), partial(_gone, seen, name, left, whose)
 
 
-def _gone(seen: SubjectInput, name: str, series: Sequence[Series]) -> AccountSection:
+def _key(progress: AccountProgress) -> AccountKey:
+    account = progress.account
+    return AccountKey(uid=account.uid, container=account.container, gpu=account.gpu)
+
+
+def _taken(key: AccountKey, lives: dict[AccountKey, Series], present: AbstractSet[str]) -> list[Series]:
+    """The series of an account, after those of its predecessors that are gone; they are taken out of `lives`."""
+    own = lives.pop(key, None)
+    first_s = own.first_s if own is not None else math.inf
+    part = (key.container, key.gpu)
+    before = [
+        each
+        for each, series in lives.items()
+        if (each.container, each.gpu) == part and each.uid not in present and series.first_s < first_s
+    ]
+    return [*map(lives.pop, before), *([own] if own is not None else [])]
+
+
+def _whose(account: AccountStatus) -> str:
+    """Which pod an account is of, where there are several of its name."""
+    uid = f"UID {inert(account.uid)}"
+    return f"{_EARLIER}, {uid}" if account.left_since is not None else f"pod {uid}"
+
+
+def _joined(name: str, whose: str) -> str:
+    return ", ".join(filter(None, (name, whose)))
+
+
+def _gone(seen: SubjectInput, name: str, series: Sequence[Series], whose: str) -> AccountSection:
     last = seen.seen.clock(seen.now.wall_s - (seen.now.boottime_s - max(each.seen_s for each in series)))
-    return AccountSection(place=name, plot=seen.draw(series, ()), gone=f"It was last seen at {last}.")
+    gone = f"It was last seen at {last}."
+    return AccountSection(place=name, whose=whose, plot=seen.draw(series, ()), gone=gone)
 
 
 def _section(
-    seen: SubjectInput, progress: AccountProgress, assessment: Assessment | None, series: Sequence[Series]
+    seen: SubjectInput,
+    progress: AccountProgress,
+    assessment: Assessment | None,
+    series: Sequence[Series],
+    whose: str,
 ) -> AccountSection:
     account, status = progress.account, seen.status
     said = account_sentences(account, status)
@@ -179,6 +242,7 @@ def _section(
     planned = {entry.step: entry for entry in steps_by_account(status).get(account.key, ())}
     return AccountSection(
         place=place(account, seen.seen.labels),
+        whose=whose,
         plot=seen.draw(series, _levels(account)),
         progress=progress,
         bar=account_bar(account),
@@ -266,7 +330,7 @@ def _gpus(seen: SubjectInput, accounts: Sequence[AccountProgress]) -> Iterator[t
     used |= {progress.account.gpu for progress in accounts if progress.account.gpu is not None}
     for gpu in seen.status.gpus:
         if gpu.uuid in used:
-            yield seen.seen.labels[gpu.uuid], path_of(gpu)
+            yield seen.seen.labels[gpu.uuid], path_of(gpu, seen.status.gpus)
 
 
 def _documents(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final, Self
 from urllib.parse import unquote
 
-from watchdog.core.assessment import AccountKey
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
 from watchdog.export.page import STYLE, content_policy
@@ -85,24 +84,22 @@ class SubjectInput:
         known_s = now if self.seen.health.turns else self.report.at.boottime_s
         lives = [list(self.hour.points(each, now - HOUR_S, known_s, now)) for each in series]
         marks = [mark for each in series for mark in each.marks]
-        return plot(lives, marks, levels, Moment(now, self.now.wall_s))
+        return plot(
+            lives,
+            marks,
+            levels,
+            Moment(now, self.now.wall_s),
+            begins=[each.first_s for each in series[1:]],
+            has_all_marks=all(each.has_all_marks for each in series),
+        )
 
 
-def lives_by_part(
-    series: Iterable[tuple[AccountKey, Series]],
-) -> dict[tuple[str | None, str | None], list[Series]]:
-    """The series of a pod and its predecessors by the part of the pod, its container and GPU; each the oldest first."""
-    found: dict[tuple[str | None, str | None], list[Series]] = {}
-    for key, each in series:
-        found.setdefault((key.container, key.gpu), []).append(each)
-    return found
-
-
-def action_row(action: RecentStatus, seen: PageInput) -> dict[str, object]:
-    """A recent action with all that is said about it."""
+def action_row(action: RecentStatus, seen: PageInput, *, is_earlier: bool = False) -> dict[str, object]:
+    """A recent action with all that is said about it; `is_earlier`: it was on an earlier pod of the page's name."""
     at_s = action.at or 0.0
     return {
         "pod": PodName(action.namespace or "", action.pod or ""),
+        "is_earlier": is_earlier,
         "container": action.container,
         "result": result_short(action),
         "css": (Urgency.BAD if is_action(action) else Urgency.WATCH).value,
@@ -112,11 +109,20 @@ def action_row(action: RecentStatus, seen: PageInput) -> dict[str, object]:
 
 
 def nothing_of(seen: SubjectInput) -> str:
-    """That nothing is known of a pod or a GPU, what is known, what the daemon can't see, and where to look."""
+    """That nothing is known of a pod or a GPU, what is known, what the daemon can't see, and where to look.
+
+    Of a number that several MIG instances have: which they are.
+    """
     query, status = seen.query, seen.status
     unseen = "".join(f"\n{sentence}" for sentence in out_of_sight(status))
     if query.gpu:
-        names = ", ".join(f"/{path_of(gpu)}" for gpu in status.gpus if path_of(gpu)) or "none"
+        paths = [(gpu, path_of(gpu, status.gpus)) for gpu in status.gpus]
+        named = [f"/{path}" for gpu, path in paths if path and gpu.has_name(query.gpu)]
+        if named:
+            return (
+                f"{len(named)} instances on node {inert(status.node)} have the number {query.gpu}: {', '.join(named)}"
+            )
+        names = ", ".join(f"/{path}" for _, path in paths if path) or "none"
         return f"node {inert(status.node)} has no GPU {query.gpu}; its GPUs: {names}{unseen}"
     pod = f"{query.namespace}/{query.pod}"
     return (

@@ -117,6 +117,11 @@ class Series:
         marks = (*(each for each in self.marks if each.at_s > mark.at_s - HOUR_S), mark)
         self.marks = _kept(marks) if len(marks) > _MOST_MARKS else marks
 
+    @property
+    def has_all_marks(self) -> bool:
+        """Whether no action of its hour had to be forgotten; while that is not certain, it does not."""
+        return len(self.marks) < _MOST_MARKS
+
     def follow(self, earlier: "Series") -> None:
         """Put what was known before in front; between the two nothing is known."""
         if earlier.seen_s != math.inf:

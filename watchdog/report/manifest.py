@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from watchdog.core.assessment import Assessment
-from watchdog.core.model import ContainerKind
+from watchdog.core.model import ContainerKind, Owner
 from watchdog.report.advice import Written
 from watchdog.report.text import inert
 
@@ -36,11 +36,18 @@ def manifest(written: Written, assessment: Assessment) -> Manifest:
         where = f"in a new {kind} like {inert(written.name)}, for which the pod is made again"
         return Manifest(where=where, yaml=_claim(written))
     workload = assessment.pod.workload
-    is_alone = workload.kind == "Pod"
-    where = "in the pod" if is_alone else f"in the pod template of {inert(workload.kind)} {inert(workload.name)}"
+    where = _where(workload)
     if written.kind == "resource":
         return Manifest(where=where, yaml=_resource(written, assessment))
     return Manifest(where=where, yaml=_metadata(written))
+
+
+def _where(workload: Owner) -> str:
+    if workload.kind == "Pod":
+        return "in the pod"
+    if workload.kind == "Node":  # which "owns" its static pods
+        return f"in the static pod's file on node {inert(workload.name)}"
+    return f"in the pod template of {inert(workload.kind)} {inert(workload.name)}"
 
 
 def _resource(written: Written, assessment: Assessment) -> str:

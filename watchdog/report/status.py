@@ -99,6 +99,10 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
         shown = inert(self.uuid or "unknown", 16) if self.index is None else str(self.index)
         return shown if self.gi is None else f"{shown}/{self.gi}"
 
+    def has_name(self, name: str) -> bool:
+        """Whether this is its short name, which compute instances of one GPU instance share, or its UUID."""
+        return name in (self.number, self.uuid)
+
 
 class PinnedStatus(Struct, frozen=True, kw_only=True):
     """How much memory a client may pin on a GPU, as in `PinnedLimit`."""
