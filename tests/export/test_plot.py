@@ -111,12 +111,14 @@ def test_of_many_lives_only_a_few_are_named() -> None:
     assert len(drawn.begins) == 100
     assert len(drawn.begin_words) == 4
     assert drawn.begin_words[-1] == "And 97 more"
+    cut = plot([series(Gi)], (), (), NOW, begins=begins, is_whole=False)
+    assert cut.begin_words[-1] == "And at least 97 more"
 
 
 def test_where_actions_were_forgotten_their_number_is_a_bound() -> None:
     """A plot that lacks the marks of a loop does not say how many actions there were."""
     marks = [Mark(NOW.boottime_s - 10, Do.KILL, ACCOUNT)] * 60
-    drawn = plot([series(*[Gi] * 240)], marks, (), NOW, has_all_marks=False)
+    drawn = plot([series(*[Gi] * 240)], marks, (), NOW, is_whole=False)
     assert drawn.summary.endswith(" At least 60 kills.")
     assert drawn.rows[-1].actions == "at least 60 kills"
     assert drawn.rows[0].actions == ""

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urljoin
 
@@ -261,6 +262,26 @@ def test_what_was_done_to_the_predecessor_is_not_the_new_pods() -> None:
     assert "within; the earlier pod of this name: kill is in progress 12s ago" in page(made).text()
 
 
+def test_a_crash_loop() -> None:
+    """A pod for each cycle, each killed: three are named, and of what was forgotten the page gives no exact number."""
+    made = Watched(story=Story(under=policy(interval_s=15.0)))
+    for number in range(130):
+        uid, second = f"u{number}", 15.0 * number
+        made.story = replace(made.story, pods=(trainer(uid=uid, containers=(container("main", "8Gi", of=uid),)),))
+        main = process(5, f"{uid}/main")
+        made.live(partial(snapshot, [use(5, 12 * Gi)], [main], (gpu(0),)), second, second)
+        made.mark(second, Do.KILL, AccountKey(uid=uid), ("GPU-0",))
+        if number == 40:
+            assert " 41 kills." in page(made).text("account-0")
+            assert " And 37 more." in page(made).text("account-0")
+    text = page(made).text("account-0")
+    assert re.search(r" At least 10\d kills\.", text)
+    assert text.count("Dotted line:") == 3
+    assert re.search(r" And at least 9\d more\.", text)
+    made.clock.second += 2
+    assert " At least 60 kills." in page(made, "/gpus/0").text("use")
+
+
 def test_a_static_pod() -> None:
     """The node owns it, and what declares its memory is in a file there."""
     shown = page(watched(pods=(trainer(owner=Owner(kind="Node", name="n1")),)))
@@ -503,7 +524,7 @@ def test_an_action_is_listed_although_the_clock_was_set() -> None:
     made.act(action(at=Moment(at(90 - 7200).wall_s), why="It was another one."))
     made.clock.second += 2
     text = page(made, "/gpus/0").text("recent")
-    assert text.count("was killed") == 1
+    assert text.count("a/trainer container main was killed") == 1
     assert "It was another one." not in text
 
 

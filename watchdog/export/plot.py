@@ -118,6 +118,8 @@ class Plot:
     letters: tuple[Letter, ...]
     # Where a later pod of the same name begins.
     begins: tuple[Label, ...]
+    # What these lines are; of many, the first few and how many more there are.
+    begin_words: tuple[str, ...]
     summary: str
     rows: tuple[Row, ...]
     # When something is known for the first time, if that is within the hour; else empty.
@@ -127,12 +129,6 @@ class Plot:
     def kinds(self) -> tuple[tuple[str, str], ...]:
         """What the letters stand for: each letter with its action."""
         return tuple(dict.fromkeys((each.letter, each.noun) for each in self.letters))
-
-    @property
-    def begin_words(self) -> tuple[str, ...]:
-        """What the dotted lines are; of many, the first few and how many more there are."""
-        named, more = self.begins[:_MOST_BEGINS], len(self.begins) - _MOST_BEGINS
-        return (*(f"Dotted line: {label.text}" for label in named), *([f"And {more} more"] if more > 0 else ()))
 
 
 class _Scale(NamedTuple):
@@ -157,11 +153,11 @@ def plot(
     now: Moment,
     *,
     begins: Iterable[float] = (),
-    has_all_marks: bool = True,
+    is_whole: bool = True,
 ) -> Plot:
     """The plot of the lives of a pod, or of the only one of a card, the oldest first; with amounts that have a name.
 
-    `begins`: when each life but the oldest began, as CLOCK_BOOTTIME.
+    `begins`: when each life but the oldest began, as CLOCK_BOOTTIME. `is_whole`: no life or action had to be forgotten.
     """
     start_s = now.boottime_s - HOUR_S
     points = _joined(lives, start_s)
@@ -173,7 +169,11 @@ def plot(
     runs = list(_runs(points, lambda each: each.last is not None))
     limited = _runs(points, lambda each: each.allowed is not None)
     recent = sorted(mark for mark in marks if start_s <= mark.at_s <= now.boottime_s)
-    later = [at_s for at_s in begins if start_s <= at_s <= now.boottime_s]
+    later = tuple(
+        Label(at=scale.across(at_s), text=f"a new pod of this name, {now.text(at_s)}")
+        for at_s in begins
+        if start_s <= at_s <= now.boottime_s
+    )
     return Plot(
         band=" ".join(_band(run, scale) for run in runs),
         line=" ".join(_line(run, [each.last or 0 for each in run], scale) for run in runs),
@@ -184,11 +184,18 @@ def plot(
         times=tuple(_times(scale, now)),
         gaps=tuple(_gaps(points, scale)),
         letters=tuple(_letters(recent, scale, now)),
-        begins=tuple(Label(at=scale.across(at_s), text=f"a new pod of this name, {now.text(at_s)}") for at_s in later),
-        summary=_summary(known, recent, now, has_all_marks=has_all_marks),
-        rows=tuple(_rows(points, recent, now, has_all_marks=has_all_marks)),
+        begins=later,
+        begin_words=tuple(_begin_words(later, is_whole=is_whole)),
+        summary=_summary(known, recent, now, is_whole=is_whole),
+        rows=tuple(_rows(points, recent, now, is_whole=is_whole)),
         first=now.text(known[0].at_s) if known and known[0].at_s >= start_s + POINT_S else "",
     )
+
+
+def _begin_words(labels: Sequence[Label], *, is_whole: bool) -> Iterator[str]:
+    yield from (f"Dotted line: {label.text}" for label in labels[:_MOST_BEGINS])
+    if (more := len(labels) - _MOST_BEGINS) > 0:
+        yield f"And {'' if is_whole else 'at least '}{more} more"
 
 
 def _joined(lives: Sequence[Sequence[Point]], start_s: float) -> list[Point]:
@@ -325,7 +332,7 @@ def counted(marks: Iterable[Mark], *, are_all: bool = True) -> str:
     return words if are_all or not words else f"at least {words}"
 
 
-def _summary(known: Sequence[Point], marks: Sequence[Mark], now: Moment, *, has_all_marks: bool) -> str:
+def _summary(known: Sequence[Point], marks: Sequence[Mark], now: Moment, *, is_whole: bool) -> str:
     if not known:
         return "Nothing is known of the last hour."
     lowest, highest = (pick(each) for pick, each in ((min, _all(known, "low")), (max, _all(known, "high"))))
@@ -333,7 +340,7 @@ def _summary(known: Sequence[Point], marks: Sequence[Mark], now: Moment, *, has_
     begin, end = now.text(known[0].at_s), now.text(min(known[-1].at_s + POINT_S, now.boottime_s))
     last = known[-1]
     of = f", of {format_bytes(last.allowed)} allowed" if last.allowed is not None else ""
-    actions = f" {capital(counted(marks, are_all=has_all_marks))}." if marks else ""
+    actions = f" {capital(counted(marks, are_all=is_whole))}." if marks else ""
     return f"From {begin} to {end}: {used} used, at the end {format_bytes(last.last or 0)}{of}.{actions}"
 
 
@@ -341,7 +348,7 @@ def _all(points: Iterable[Point], side: Literal["low", "high"]) -> list[int]:
     return [getattr(point, side) or 0 for point in points]
 
 
-def _rows(points: Sequence[Point], marks: Sequence[Mark], now: Moment, *, has_all_marks: bool) -> Iterator[Row]:
+def _rows(points: Sequence[Point], marks: Sequence[Mark], now: Moment, *, is_whole: bool) -> Iterator[Row]:
     by_time: dict[int, list[Point]] = {}
     for point in points:
         by_time.setdefault(int(now.wall(point.at_s) // _ROW_S), []).append(point)
@@ -358,5 +365,5 @@ def _rows(points: Sequence[Point], marks: Sequence[Mark], now: Moment, *, has_al
             highest=byte_cell(max(_all(known, "high"), default=None)),
             last=byte_cell(known[-1].last if known else None),
             allowed=format_bytes(allowed) if allowed is not None else "",
-            actions=counted(acted.get(number, ()), are_all=has_all_marks),
+            actions=counted(acted.get(number, ()), are_all=is_whole),
         )

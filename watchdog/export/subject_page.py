@@ -90,7 +90,7 @@ class SubjectInput:
             levels,
             Moment(now, self.now.wall_s),
             begins=[each.first_s for each in series[1:]],
-            has_all_marks=all(each.has_all_marks for each in series),
+            is_whole=self.hour.is_whole(series, now),
         )
 
 

@@ -6,7 +6,7 @@ memory, and a node that is quiet takes next to none.
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -117,11 +117,6 @@ class Series:
         marks = (*(each for each in self.marks if each.at_s > mark.at_s - HOUR_S), mark)
         self.marks = _kept(marks) if len(marks) > _MOST_MARKS else marks
 
-    @property
-    def has_all_marks(self) -> bool:
-        """Whether no action of its hour had to be forgotten; while that is not certain, it does not."""
-        return len(self.marks) < _MOST_MARKS
-
     def follow(self, earlier: "Series") -> None:
         """Put what was known before in front; between the two nothing is known."""
         if earlier.seen_s != math.inf:
@@ -223,6 +218,8 @@ class Hour:
         self._series: dict[AccountKey, Series] = {}
         # The CLOCK_BOOTTIME of the last cycle, and of the last sweep.
         self._seen_s = self._swept_s = -math.inf
+        # Until when the last series was seen that was one too many of those that are gone.
+        self._dropped_s = -math.inf
         self._earlier: Hour | None = None
 
     def add(
@@ -264,6 +261,7 @@ class Hour:
         self._earlier = earlier
 
     def _follow(self, earlier: "Hour") -> None:
+        self._dropped_s = max(self._dropped_s, earlier._dropped_s)
         for key, before in earlier._series.items():
             if (series := self._series.get(key)) is not None:
                 series.follow(before)
@@ -278,6 +276,7 @@ class Hour:
         excess = len(gone) - _MOST_GONE
         for number, (seen_s, key) in enumerate(gone):
             if number < excess or seen_s < at_s - HOUR_S:
+                self._dropped_s = max(self._dropped_s, seen_s)
                 del self._series[key]
 
     def has(self, series: Series) -> bool:
@@ -297,6 +296,11 @@ class Hour:
         """The series of a pod's accounts, and of those of its predecessors of the same name, the oldest first."""
         found = [(key, series) for key, series in tuple(self._series.items()) if series.name == (namespace, name)]
         return tuple(sorted(found, key=lambda each: (each[1].seen_s, each[0].sort_key)))
+
+    def is_whole(self, lives: Sequence[Series], now_s: float) -> bool:
+        """Whether it is certain that no action of these lives of an account, and no earlier life, was forgotten."""
+        has_all = len(lives) < 2 or self._dropped_s < now_s - HOUR_S
+        return has_all and all(len(each.marks) < _MOST_MARKS for each in lives)
 
     def get(self, key: AccountKey) -> Series | None:
         """The series of an account, or of a card by its key; None: it has none."""
