@@ -227,13 +227,13 @@ def test_two_pods_of_one_name_at_once() -> None:
     made.story = replace(made.story, pods=(trainer(left_since=at(140)), SUCCESSOR))
     made.mark(136, Do.KILL, U1)
     made.act(action(at=Moment(at(136).wall_s)))
-    uses, processes = (first[0], use(102, 2 * Gi)), (first[1], process(102, "u2/main"))
+    uses, processes = (first[0], use(102, 6 * Gi)), (first[1], process(102, "u2/main"))
     made.live(lambda second: snapshot(uses, processes, second=second), 600, 150)
     shown = page(made)
     texts = {shown.text(f"account-{number}") for number in (0, 1)}
     (later,) = (text for text in texts if text.startswith("Use and limit, pod UID u2 "))
     (earlier,) = (text for text in texts if text.startswith("Use and limit, an earlier pod of this name, UID u1 "))
-    assert "UTC: 2Gi used, at the end 2Gi, of" in later
+    assert "UTC: 6Gi used, at the end 6Gi, of" in later
     assert "Dotted line" not in later
     assert "UTC: 4Gi to 7Gi used, at the end 4Gi, of" in earlier
     assert "Dotted line: a new pod of this name, 08:01:15 UTC." in earlier
@@ -241,6 +241,25 @@ def test_two_pods_of_one_name_at_once() -> None:
     assert "1 kill" not in later
     assert "account-2" not in shown.ids
     assert shown.text("recent").startswith("What was done the earlier pod of this name, container main was killed")
+
+
+def test_a_successor_that_has_gone_first_is_no_predecessor() -> None:
+    """The earlier pod's processes outlive the later pod: each has its own hour."""
+    made = Watched()
+    first = (use(101, 4 * Gi), process(101, "u1/main"))
+    made.live(lambda second: snapshot([first[0]], [first[1]], second=second), 135)
+    left = trainer(left_since=at(140))
+    made.story = replace(made.story, pods=(left, SUCCESSOR))
+    uses, processes = (first[0], use(102, 6 * Gi)), (first[1], process(102, "u2/main"))
+    made.live(lambda second: snapshot(uses, processes, second=second), 300, 150)
+    made.story = replace(made.story, pods=(left,))
+    made.live(lambda second: snapshot([first[0]], [first[1]], second=second), 600, 315)
+    shown = page(made)
+    own, other = shown.text("account-0"), shown.text("account-1")
+    assert own.startswith("Use and limit, an earlier pod of this name, UID u1 ")
+    assert "UTC: 4Gi used, at the end 4Gi, of" in own
+    assert "Dotted line" not in own
+    assert other.startswith("Use and limit, another pod of this name It was last seen at 08:05:00 UTC.")
 
 
 def test_what_was_done_to_the_predecessor_is_not_the_new_pods() -> None:

@@ -173,7 +173,6 @@ def _sections(
     lives = dict(seen.hour.of_pod(seen.query.namespace, seen.query.pod))
     found = {each.account: each for each in seen.report.assessments}
     present = {each.account.uid for each in accounts}
-    present = {each.account.uid for each in accounts}
     # The oldest account of a part continues the plot of its predecessors.
     ages = {key: lives[key].first_s if key in lives else math.inf for key in map(_key, accounts)}
     drawn = {key: _taken(key, lives, present) for key in sorted(ages, key=lambda key: ages[key])}
@@ -186,7 +185,7 @@ def _sections(
     for key, series in lives.items():
         gone.setdefault(key if key.uid in present else replace(key, uid=""), []).append(series)
     for key, left in gone.items():
-        whose = (f"pod UID {inert(key.uid)}" if key.uid else _EARLIER) if has_several else ""
+        whose = (f"pod UID {inert(key.uid)}" if key.uid else "another pod of this name") if has_several else ""
         name = place(AccountStatus(container=key.container, gpu=key.gpu), seen.seen.labels)
         yield _joined(name, whose), partial(_gone, seen, name, left, whose)
 
