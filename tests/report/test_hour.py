@@ -14,6 +14,7 @@ from tests.worlds import Gi, at
 from watchdog.core.assessment import AccountKey
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
+from watchdog.core.units import LARGEST
 from watchdog.report.hour import ABOVE, HOUR_S, LEVELS, MOST_POINTS, POINT_S, Hour, Mark, Point, Series, amount_of, card
 
 GAP_S = 2.0
@@ -292,3 +293,14 @@ def test_a_reader_never_sees_a_row_missing() -> None:
         reader.join()
         sys.setswitchinterval(before)
     assert seen <= {1}
+
+
+@pytest.mark.parametrize("amount", [2**64 - 1, 2**80, -1, -(2**70)])
+def test_no_counter_of_a_driver_ends_a_cycle(amount: int) -> None:
+    """A broken driver can say anything; the loop goes on, and what it says is drawn within bounds."""
+    series, at_s = put_in([(0.0, amount, amount), (1.0, 5, amount), (1.0, amount, None)])
+    (point,) = series.points(0, at_s, at_s)
+    assert point.low is not None
+    assert point.high is not None
+    assert 0 <= point.low <= 5 <= point.high <= LARGEST
+    assert len(series.levels(at_s, at_s)) == LEVELS

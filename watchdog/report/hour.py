@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Gpu
 from watchdog.core.policy import Do
+from watchdog.core.units import LARGEST
 
 POINT_S: Final = 15
 MOST_POINTS: Final = 240
@@ -88,7 +89,7 @@ class Series:
         """Put in what is used from a moment on (CLOCK_BOOTTIME); None: it is unknown."""
         slot = int(at_s // POINT_S)
         if used is not None:
-            self._put_known(slot, used, _UNKNOWN if allowed is None else allowed)
+            self._put_known(slot, _bounded(used), _UNKNOWN if allowed is None else _bounded(allowed))
         elif self._used is not None or not self._rows:
             # If something is known in this point, the gap begins with the next one.
             self._put_row((slot + (self._used is not None), *_GAP))
@@ -176,6 +177,11 @@ class Series:
                 place, whole = place_of(point.at_s, now_s), most if point.allowed is None else point.allowed
                 levels[place] = max(levels.get(place, 0), _level(point.high, whole))
         return "".join(str(levels.get(place, " ")) for place in range(LEVELS))
+
+
+def _bounded(amount: int) -> int:
+    """An amount that a row can hold: a driver's counters are unsigned, and a broken driver fills them."""
+    return max(0, min(amount, LARGEST))
 
 
 def _kept(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
