@@ -149,8 +149,7 @@ def test_it_refreshes_itself_and_keeps_the_place(browser: Browser, full: Daemon)
         while len(seen.requests) < 2 and time.monotonic() < deadline:
             seen.page.wait_for_timeout(200)
         seen.page.wait_for_load_state()
-        seen.page.wait_for_function("() => window.scrollY > 0")
-        assert seen.page.evaluate("window.scrollY") == 3000
+        seen.page.wait_for_function("() => window.scrollY === 3000")
         assert seen.page.inner_text(".where") != before
         assert seen.reported == []
         seen.page.click("text=pause refresh")
