@@ -107,7 +107,7 @@ class Scanner:
     ) -> Snapshot:
         """Renew the part of a snapshot that concerns the GPUs in `only`; its processes are read again.
 
-        The reading was requested at `asked`. What it lists anew counts as in any other one.
+        The reading was requested at `asked`. What it lists for the first time counts as in any other one.
         """
         uses = tuple(use for use in reading.uses if use.gpu in only)
         processes, gaps = self._table.reread({use.pid for use in uses})
