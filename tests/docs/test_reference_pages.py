@@ -1,4 +1,4 @@
-"""docs/metrics.md and docs/status.md are what the code exports, and each PromQL query of a page finds series."""
+"""The generated pages and docs/benchmarks.md are what the code writes, and each PromQL query of a page finds series."""
 
 import re
 import textwrap
@@ -10,6 +10,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from bench.__main__ import TEMPLATE
+from bench.gpu import PAGE
 from tests.docs.test_docs import ROOT, TEXTS
 from tests.journal.rig import begin
 from tests.monitoring.questions import questions
@@ -141,3 +143,9 @@ def test_every_key_of_what_was_done_lately_is_documented(tmp_path: Path) -> None
 def test_every_key_of_the_health_is_documented() -> None:
     """The same for how the watchdog is."""
     assert _tables()[6] == list(HealthStatus.__struct_fields__)
+
+
+def test_the_page_is_what_the_benchmarks_write() -> None:
+    """What docs/benchmarks.md says around its figures is written in the template, and nowhere else."""
+    parts = re.split(r"\{\w+\}", TEMPLATE.read_text(encoding="utf-8"))
+    assert re.fullmatch(".*".join(map(re.escape, parts)), PAGE.read_text(encoding="utf-8"), re.DOTALL)
