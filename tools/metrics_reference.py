@@ -57,7 +57,7 @@ def metrics_reference() -> str:
 
 
 def number_of_series(policy: Policy, *, gpus: int, pods: int) -> int:
-    """How many series a node has: no MIG, no API, a judged account and a container on a GPU each pod, nothing done."""
+    """How many series a node has: no MIG, no API, each pod judged and on one GPU, in its own namespace, no action."""
     ways = {(rule.name, step.do) for rule in policy.rules for step in rule.steps}
     there = {
         Per.NODE: 1,
@@ -66,6 +66,7 @@ def number_of_series(policy: Policy, *, gpus: int, pods: int) -> int:
         Per.PLACE: pods,
         Per.POD: pods,
         Per.ACCOUNT: pods,
+        Per.NAMESPACE: pods,
         Per.SHARING: 0,
         Per.UNJUDGED: 0,
         Per.HELD: 0,

@@ -40,6 +40,7 @@ from watchdog.core.policy import (
     Do,
     Draining,
     Events,
+    Idle,
     JournalLimits,
     Maintenance,
     Match,
@@ -198,7 +199,7 @@ def test_a_failed_step_holds_up_no_later_step() -> None:
         ({"events": Events(observe=True, contact="the platform team"), "journal": JournalLimits(max_age_s=60.0)}, True),
         ({"safety": Safety(foreign_pid_namespace=True), "capacity": Capacity(resource=MEMORY)}, True),
         ({"pulse": Pulse(), "mps": Draining(), "stale_after_s": 60.0, "release_timeout_s": 60.0}, True),
-        ({"maintenance": Maintenance(alert_after_s=60.0)}, True),
+        ({"maintenance": Maintenance(alert_after_s=60.0), "idle": Idle(after_s=60.0)}, True),
         ({"schemes": ("veriff",), "declarations": (replace(VERIFF, scheme="veriff"),)}, True),
         ({"rules": (rule(replace(KILL_10, grace_s=99.0)),)}, False),
         ({"rules": (rule(KILL_10, name="other"),)}, False),
@@ -227,7 +228,7 @@ def test_every_part_of_a_policy_is_known_to_a_reload() -> None:
     assert {each.name for each in fields(Policy)} == {
         *("sha256", "source", "warnings", "brakes", "protect", "events", "journal", "capacity"),
         *("safety", "stale_after_s", "release_timeout_s", "pulse", "mps", "maintenance", "schemes"),
-        *("mode", "interval_s", "declarations", "allowance", "rules", "pressure", "version", "claims"),
+        *("mode", "interval_s", "declarations", "allowance", "rules", "pressure", "version", "claims", "idle"),
     }
 
 

@@ -18,13 +18,14 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, Use
 from watchdog.core.plan import OpenCycle, Outcome, Result
 from watchdog.core.policy import Pulse
+from watchdog.core.utilization import CardUtilization
 from watchdog.daemon.enforcement import Environment
 from watchdog.daemon.main import Daemon
 from watchdog.daemon.sampler import TimedReading
 from watchdog.export.log import configure
 from watchdog.export.metrics import render
 from watchdog.node.drivers.protocol import DriverReading
-from watchdog.node.drivers.thread import PulseCost
+from watchdog.node.drivers.thread import ReadCost
 from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
@@ -47,6 +48,10 @@ class NoGpus:
     def used(self) -> Mapping[str, int]:
         """None."""
         return {}
+
+    def utilization(self) -> tuple[CardUtilization, ...]:
+        """None is reported."""
+        return ()
 
     def close(self) -> None:
         """There is nothing to release."""
@@ -299,7 +304,7 @@ def test_sigterm_ends_a_daemon_that_would_reexec_in_the_same_step(daemon: Daemon
 
 def test_an_expensive_pulse_is_logged_once(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     """It is measured again whenever enforcement is switched off and on, which is not worth a line each time."""
-    expensive, cheap = PulseCost(seconds=0.003, is_expensive=True), PulseCost(seconds=0.0001, is_expensive=False)
+    expensive, cheap = ReadCost(seconds=0.003, is_expensive=True), ReadCost(seconds=0.0001, is_expensive=False)
     configure()
     for cost in (None, cheap, expensive, None, expensive, None, cheap, cheap):
         daemon._sinks.note_pulse(cost)

@@ -7,12 +7,14 @@ from typing import Any
 
 from tests.report.build import Story, entry, killed, outcome, policy, quiet, trainer, trainer_node, withheld
 from tests.worlds import MEMORY, VERIFF, Gi, Mi, container, gpu, process, rule, snapshot, step, use
+from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import Brake
 from watchdog.core.hazards import Hazard, HazardRole
 from watchdog.core.model import ContainerKind, Pod, ProcessKey, Snapshot
 from watchdog.core.plan import DRAIN, CycleReport, PlanEntry, Result, Sent
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, LimitAnnotation, Policy, Scope
 from watchdog.core.transfers import FoundTransfer, Transfer
+from watchdog.core.utilization import Utilization
 from watchdog.kube.event_objects import PodEvent
 from watchdog.report.changes import Changes
 from watchdog.report.events import pod_events
@@ -76,6 +78,12 @@ def transferring(**more: object) -> CycleReport:
     return quiet(31, transfers=(FoundTransfer(transfer=moved, target=trainer(), sources=(server,)),), **more)
 
 
+def idling(**more: object) -> CycleReport:
+    """A report in which the trainer has computed nothing for two hours."""
+    account = AccountKey(uid="u1")
+    return quiet(31, utilization=Utilization(idle_s={account: 7205.0}, found_idle=frozenset({account})), **more)
+
+
 @cache
 def occurrences() -> dict[str, PodEvent]:
     """The occurrence of each reason that docs/events.md shows."""
@@ -92,7 +100,7 @@ def occurrences() -> dict[str, PodEvent]:
         holding(held),
         misdeclaring(),
     )
-    found += reported(transferring())[:1]
+    found += (*reported(transferring())[:1], *reported(idling()))
     return {each.reason: each for each in found} | {"observed": reported(observed)[0]}
 
 

@@ -28,7 +28,8 @@ class StubProcess:
     """A process that a GPU lists, as long as it lives; a `ghost` is listed whether it lives or not.
 
     `used` is bytes or None for not available. `holds` is what it really holds, where that differs. `gi` and `ci` are
-    for a card in MIG mode. `protected` fills the field that only 32-byte entries have.
+    for a card in MIG mode. `protected` fills the field that only 32-byte entries have. `utilization` and
+    `encoder` are the per cent of its sample; `utilization` None: it has none.
     """
 
     pid: int
@@ -39,6 +40,8 @@ class StubProcess:
     ghost: bool = False
     holds: int | None = None
     protected: int = 0
+    utilization: int | None = None
+    encoder: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,8 @@ class StubGpu:
 
     A `unified` chip has no memory information. `mig_mode` None: on where it has `migs`, otherwise not capable of it.
     `virtualization` is the mode that the driver tells: 0 none, 1 passed through, 2 a vGPU; None: it does not tell.
+    `utilization` and `moved` are what the card itself reports, in per cent; None: it reports none. One that `varies`
+    finds other figures at every call.
     `says` is the UUID that the driver gives it, where that is another card's; here each card has its own.
     """
 
@@ -81,6 +86,9 @@ class StubGpu:
     mig_mode: bool | None = None
     virtualization: int | None = None
     max_migs: int = 7
+    utilization: int | None = None
+    moved: int = 0
+    varies: bool = False
     migs: tuple[StubMig, ...] = ()
     processes: tuple[StubProcess, ...] = ()
 
@@ -107,7 +115,8 @@ class StubDelay:
 class Stub:
     """All that the stub shows.
 
-    `size_query_succeeds`: a list asked for its size answers SUCCESS and 0. `grow_by`: every list is so much longer at
+    `size_query_succeeds`: a list asked for its size answers SUCCESS and 0. `stale_samples`: no sample of utilisation is
+    newer than was asked for. `grow_by`: every list is so much longer at
     each call than at the one before, `grow_calls` times. `free_delay_ms`: a process stays listed and its memory used
     for so long after its death was noticed. `handle_epoch`: handles of another epoch are invalid. `device` is a file
     that a session opens and its end closes, as the real library does with /dev/nvidiactl; `keep`: it stays open or
@@ -119,6 +128,7 @@ class Stub:
     returns: tuple[StubReturn, ...] = ()
     delays: tuple[StubDelay, ...] = ()
     size_query_succeeds: bool = False
+    stale_samples: bool = False
     grow_by: int = 0
     grow_calls: int = 1
     free_delay_ms: float = 0.0
@@ -143,6 +153,8 @@ class Stub:
             yield _line("delay", call=delay.call, ms=delay.ms, gpu=delay.gpu or None)
         if self.size_query_succeeds:
             yield "size_query_succeeds"
+        if self.stale_samples:
+            yield "stale_samples"
         if self.grow_by:
             yield _line("grow", by=self.grow_by, calls=self.grow_calls)
         yield _line("free_delay", ms=self.free_delay_ms)
@@ -156,7 +168,10 @@ def _gpu_lines(gpu: StubGpu) -> Iterator[str]:
     sizes = {"total": gpu.total, "reserved": gpu.reserved, "base": gpu.base, "used": gpu.used}
     kind = {"unified": int(gpu.unified), "null": int(gpu.null_handle), "mig": mig if mig is None else int(mig)}
     virtual = {"virtual": gpu.virtualization}
-    yield _line("gpu", uuid=gpu.uuid, says=gpu.says, **sizes, **kind, **virtual, max_migs=gpu.max_migs, name=gpu.name)
+    busy = {"util": gpu.utilization, "moved": gpu.moved, "vary": int(gpu.varies)}
+    yield _line(
+        "gpu", uuid=gpu.uuid, says=gpu.says, **sizes, **kind, **virtual, **busy, max_migs=gpu.max_migs, name=gpu.name
+    )
     for one in gpu.migs:
         place = {"slot": one.slot, "gi": one.gi, "ci": one.ci, "profile": one.profile}
         place |= {} if one.placement is None else dict(zip(("profile_id", "start"), one.placement, strict=True))
@@ -165,6 +180,7 @@ def _gpu_lines(gpu: StubGpu) -> Iterator[str]:
     for process in gpu.processes:
         used = "na" if process.used is None else process.used
         place = {"gi": process.gi, "ci": process.ci, "holds": process.holds, "protected": process.protected}
+        place |= {"util": process.utilization, "encoder": process.encoder}
         for name in process.lists:
             yield _line(
                 "process", gpu=gpu.uuid, list=name, pid=process.pid, used=used, ghost=int(process.ghost), **place

@@ -20,9 +20,19 @@ _MACROS: Final[dict[Variant, tuple[str, ...]]] = {
     "current": (),
     "entry32": ("ENTRY32", "NO_DETAIL"),
     "misprobed": ("ENTRY32",),
-    "r525": ("NO_CONF", "NO_DETAIL", "WITH_RESERVED"),
-    "r470": ("NO_CONF", "NO_DETAIL", "NO_MEMORY_V2", "NO_LISTS_V3"),
-    "ancient": ("NO_CONF", "NO_DETAIL", "NO_MEMORY_V2", "NO_LISTS_V3", "NO_LISTS_V2", "NO_MPS", "NO_MIG"),
+    "r525": ("NO_CONF", "NO_DETAIL", "WITH_RESERVED", "NO_UTIL_INFO"),
+    "r470": ("NO_CONF", "NO_DETAIL", "NO_MEMORY_V2", "NO_LISTS_V3", "NO_UTIL_INFO"),
+    "ancient": (
+        "NO_CONF",
+        "NO_DETAIL",
+        "NO_MEMORY_V2",
+        "NO_LISTS_V3",
+        "NO_LISTS_V2",
+        "NO_MPS",
+        "NO_MIG",
+        "NO_UTIL_INFO",
+        "NO_UTIL",
+    ),
 }
 _SOURCE: Final = Path(__file__).with_name("nvml.c")
 _CACHE: Final = Path(__file__).parents[2] / "build" / "nvml-stub"

@@ -8,15 +8,19 @@
  * line. tests/stub/__init__.py writes the file and describes the keys:
  *
  *   driver version=550.54.15
- *   gpu uuid= says= total= reserved= base= used= unified= null= mig= max_migs= virtual= name=
+ *   gpu uuid= says= total= reserved= base= used= unified= null= mig= max_migs= virtual= util= moved= vary= name=
  *   mig parent= uuid= slot= gi= ci= profile= profile_id= start= total= reserved= base= null=
- *   process gpu= list=compute|graphics|mps pid= used=N|na holds= gi= ci= ghost= protected=
+ *   process gpu= list=compute|graphics|mps pid= used=N|na holds= gi= ci= ghost= protected= util= encoder=
  *   return call=NAME|* code= gpu=          delay call=NAME|* ms= gpu=      (* is every call but nvmlShutdown)
- *   size_query_succeeds    grow by= calls=    free_delay ms=    handles epoch=
+ *   size_query_succeeds    stale_samples    grow by= calls=    free_delay ms=    handles epoch=
  *   device keep=no|open|mapped name=PATH
  *
  * `device` is a file that is opened with the first session, as the real library opens /dev/nvidiactl, and closed with
  * the last one; or kept, or mapped and kept so. It is not closed by an exec either. Its path is taken at nvmlInit.
+ *
+ * A card without util= reports no utilisation. With vary=1 each call finds another one, of the card and of its processes:
+ * one of them per cent more, up to five. Processes with util= have a sample, even of 0; the others have none. With
+ * stale_samples no sample is newer than the time that was asked for, as after the clock was set back.
  *
  * A process that is no ghost is listed while it lives, and for free_delay after its death was noticed: dead means that
  * its pidfd polls readable, so a zombie is dead. Symbols cannot be taken away at run time, so what depends on a symbol
@@ -27,6 +31,7 @@
  *   NO_MEMORY_V2   no nvmlDeviceGetMemoryInfo_v2  NO_MPS        no MPS list    NO_MIG   no MIG functions
  *   NO_CONF        no nvmlDeviceGetConfComputeMemSizeInfo
  *   NO_DETAIL      no nvmlDeviceGetRunningProcessDetailList
+ *   NO_UTIL_INFO   no nvmlDeviceGetProcessesUtilizationInfo     NO_UTIL    no utilisation of processes at all
  *   WITH_RESERVED  what _v2 counts as used includes what is reserved, as drivers up to 525 document it
  */
 #define _GNU_SOURCE
@@ -79,7 +84,9 @@ enum {
     X(nvmlDeviceIsMigDeviceHandle) X(nvmlDeviceGetGpuInstanceId) X(nvmlDeviceGetComputeInstanceId)                     \
     X(nvmlDeviceGetGpuInstanceById) X(nvmlGpuInstanceGetInfo)                                                          \
     X(nvmlDeviceGetDeviceHandleFromMigDeviceHandle) X(nvmlDeviceGetAttributes_v2)                                      \
-    X(nvmlDeviceGetConfComputeMemSizeInfo) X(nvmlDeviceGetRunningProcessDetailList) X(nvmlDeviceGetVirtualizationMode)
+    X(nvmlDeviceGetConfComputeMemSizeInfo) X(nvmlDeviceGetRunningProcessDetailList)                                    \
+    X(nvmlDeviceGetVirtualizationMode) X(nvmlDeviceGetUtilizationRates) X(nvmlDeviceGetProcessesUtilizationInfo)       \
+    X(nvmlDeviceGetProcessUtilization)
 #define ENUM(name) CALL_##name,
 #define TEXT(name) #name,
 enum { CALLS(ENUM) CALL_COUNT, EVERY_CALL };
@@ -97,6 +104,7 @@ struct device {
     char uuid[NAME_SIZE], says[NAME_SIZE], name[NAME_SIZE], profile[NAME_SIZE];
     uint64_t total, reserved, base, used;
     int has_used, unified, null_handle, mig, max_migs, virtualization;
+    int utilization, moved, varies; /* -1: it reports no utilisation */
     int parent, slot; /* of a MIG device; -1 for a card */
     unsigned gi, ci;
     int has_place;
@@ -108,6 +116,8 @@ struct process {
     int device, list, pid, life;
     uint64_t used, holds, protected_memory;
     unsigned gi, ci;
+    int utilization; /* -1: it has no sample */
+    unsigned encoder;
 };
 struct rule {
     int call, has_code, code;
@@ -137,7 +147,7 @@ static int device_count, cards[MAX_DEVICES], card_count;
 static struct process *processes;
 static int process_count;
 static struct rule rules[MAX_RULES];
-static int rule_count, size_query_succeeds, grow_by, grow_calls, grown[MAX_DEVICES][LISTS];
+static int rule_count, size_query_succeeds, stale_samples, grow_by, grow_calls, grown[MAX_DEVICES][LISTS];
 static unsigned epoch;
 static double free_delay_ms;
 static char device_path[4096], device_kept[8];
@@ -232,6 +242,7 @@ static struct device *new_device(const char *line) {
     device->used = number(line, "used", 0);
     device->unified = (int)number(line, "unified", 0);
     device->null_handle = (int)number(line, "null", 0);
+    device->utilization = -1;
     device->handle_slot = find_handle_slot(device->uuid);
     device->parent = -1;
     device->gi = device->ci = NO_INSTANCE;
@@ -244,6 +255,9 @@ static void read_gpu(const char *line) {
     device->mig = value(line, "mig") == NULL ? -1 : (int)number(line, "mig", 0); /* -1: not capable */
     device->max_migs = (int)number(line, "max_migs", 7);
     device->virtualization = value(line, "virtual") == NULL ? -1 : (int)number(line, "virtual", 0); /* -1: not told */
+    device->utilization = value(line, "util") == NULL ? -1 : (int)number(line, "util", 0);
+    device->moved = (int)number(line, "moved", 0);
+    device->varies = (int)number(line, "vary", 0);
     cards[card_count++] = device_count - 1;
 }
 
@@ -305,6 +319,8 @@ static void read_process(const char *line) {
     process->protected_memory = number(line, "protected", 0);
     process->gi = (unsigned)number(line, "gi", NO_INSTANCE);
     process->ci = (unsigned)number(line, "ci", NO_INSTANCE);
+    process->utilization = value(line, "util") == NULL ? -1 : (int)number(line, "util", 0);
+    process->encoder = (unsigned)number(line, "encoder", 0);
     process->life = number(line, "ghost", 0) ? -1 : find_life(process->pid);
 }
 
@@ -334,6 +350,7 @@ static void read_line(const char *line) {
     else if (IS("return")) read_rule(line, 1);
     else if (IS("delay")) read_rule(line, 0);
     else if (IS("size_query_succeeds")) size_query_succeeds = 1;
+    else if (IS("stale_samples")) stale_samples = 1;
     else if (IS("grow")) grow_by = (int)number(line, "by", 0), grow_calls = (int)number(line, "calls", 1);
     else if (IS("free_delay")) free_delay_ms = decimal(line, "ms");
     else if (IS("handles")) epoch = (unsigned)number(line, "epoch", 0);
@@ -399,7 +416,7 @@ static void load(void) {
     char *line = NULL;
     size_t size = 0;
     device_count = card_count = process_count = rule_count = 0;
-    size_query_succeeds = grow_by = grow_calls = 0;
+    size_query_succeeds = stale_samples = grow_by = grow_calls = 0;
     free_delay_ms = 0;
     epoch = 0;
     device_path[0] = device_kept[0] = '\0';
@@ -824,6 +841,80 @@ LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, MPS, V3_SIZE)
 #endif
 #endif
 
+/* ---- utilisation ---- */
+
+/* What a varying card adds to each figure: other at each call. */
+static unsigned variation(const struct device *device) {
+    static unsigned calls;
+    return device->varies ? calls++ % 5 + 1 : 0;
+}
+
+int nvmlDeviceGetUtilizationRates(void *handle, unsigned *into) {
+    BEGIN_DEVICE(nvmlDeviceGetUtilizationRates);
+    if (device->utilization < 0) return finish(NOT_SUPPORTED);
+    into[0] = (unsigned)device->utilization + variation(device);
+    into[1] = (unsigned)device->moved;
+    return finish(OK);
+}
+
+#ifndef NO_UTIL
+struct process_sample {
+    unsigned pid;
+    uint64_t at_us;
+    unsigned sm, memory, encoder, decoder;
+};
+
+/* Gives the samples of a card's processes that are newer than `since_us` (Unix time). Asked for the number alone, the
+ * driver gives 100 whatever there is (nvtop#110). */
+static int give_samples(const struct device *card, uint64_t since_us, unsigned *count, struct process_sample *into) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t now_us = (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+    if (card->utilization < 0) return NOT_SUPPORTED;
+    unsigned room = *count, found = 0, more = variation(card);
+    int first = card->first[LISTS], end = first + card->count[LISTS];
+    if (room == 0 || into == NULL) return *count = 100, INSUFFICIENT_SIZE;
+    notice_deaths(first, card->count[LISTS]);
+    for (int i = first; i < end && !(stale_samples && since_us != 0) && now_us > since_us; i++) {
+        const struct process *process = &processes[i];
+        if (process->utilization < 0 || !is_listed(process, now_ms())) continue;
+        if (found++ < room)
+            into[found - 1] = (struct process_sample){
+                (unsigned)process->pid, now_us, (unsigned)process->utilization + more, 0, process->encoder, 0};
+    }
+    *count = found;
+    return found == 0 ? NOT_FOUND : found > room ? INSUFFICIENT_SIZE : OK;
+}
+
+int nvmlDeviceGetProcessUtilization(void *handle, struct process_sample *into, unsigned *count, uint64_t since_us) {
+    BEGIN_DEVICE(nvmlDeviceGetProcessUtilization);
+    return finish(give_samples(device, since_us, count, into));
+}
+
+#ifndef NO_UTIL_INFO
+struct process_info {
+    uint64_t at_us;
+    unsigned pid, sm, memory, encoder, decoder, jpeg, optical_flow;
+};
+struct processes_info {
+    unsigned version, count;
+    uint64_t since_us;
+    struct process_info *into;
+};
+
+int nvmlDeviceGetProcessesUtilizationInfo(void *handle, struct processes_info *info) {
+    static struct process_sample samples[MAX_PROCESSES];
+    BEGIN_DEVICE(nvmlDeviceGetProcessesUtilizationInfo);
+    if (info->version != (sizeof *info | 1u << 24)) return finish(ARGUMENT_VERSION_MISMATCH);
+    int code = give_samples(device, info->since_us, &info->count, info->into == NULL ? NULL : samples);
+    for (unsigned i = 0; code == OK && i < info->count; i++)
+        info->into[i] = (struct process_info){
+            samples[i].at_us, samples[i].pid, samples[i].sm, 0, samples[i].encoder, 0, 0, 0};
+    return finish(code);
+}
+#endif
+#endif
+
 /* ---- MIG ---- */
 
 #ifndef NO_MIG
@@ -971,10 +1062,8 @@ LACKING(nvmlDeviceGetPerformanceState)
 LACKING(nvmlDeviceGetPersistenceMode)
 LACKING(nvmlDeviceGetPowerManagementLimit)
 LACKING(nvmlDeviceGetPowerUsage)
-LACKING(nvmlDeviceGetProcessUtilization)
 LACKING(nvmlDeviceGetTemperature)
 LACKING(nvmlDeviceGetTotalEccErrors)
-LACKING(nvmlDeviceGetUtilizationRates)
 LACKING(nvmlSystemGetCudaDriverVersion)
 
 /* ---- for tests in the same process ---- */

@@ -173,6 +173,8 @@ class MigParent:
     uuid: str
     index: int
     name: str
+    # Bytes of the whole card, `reserved` included; None if unknown.
+    total: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

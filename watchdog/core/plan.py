@@ -33,6 +33,7 @@ from watchdog.core.model import (
 from watchdog.core.policy import Do, Policy, Rule, Step
 from watchdog.core.tally import Tally
 from watchdog.core.transfers import FoundTransfer
+from watchdog.core.utilization import NO_UTILIZATION, Utilization
 
 
 class Count(StrEnum):
@@ -297,6 +298,8 @@ class CycleReport:
     scan_s: float = 0.0
     # How long the whole cycle took.
     duration_s: float = 0.0
+    # How busy the cards and the containers on them are.
+    utilization: Utilization = NO_UTILIZATION
 
     @property
     def switched_off_by(self) -> tuple[str, ...]:

@@ -589,6 +589,19 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Memory that is held without computing; it is reported, and no action comes of it."""
+
+    after_s: Annotated[float, "duration", "10s", "30d", "0s"] = _default(
+        7200.0,
+        "Reported are accounts that have computed nothing for this long, while that was known. Survives restarts; "
+        '"0s": none are.',
+        "after",
+    )
+    above: ByteAmount = _default(2**30, "Accounts that use less than this are left out.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The whole policy; its own keys are at the top of the file, before the first table."""
 
@@ -632,6 +645,7 @@ class Policy:
     mps: Draining | None = _default(None, "How MPS clients are drained.")
     maintenance: Maintenance = _default(Maintenance(), "Maintenance of the GPUs that does not end.")
     claims: Claims = _default(Claims(), "What resource claims gave.")
+    idle: Idle = _default(Idle(), "Memory that is held without computing.")
 
     @property
     def reads_claims(self) -> bool:
@@ -696,5 +710,6 @@ class Policy:
             pulse=other.pulse,
             mps=other.mps,
             maintenance=other.maintenance,
+            idle=other.idle,
         )
         return alike == other and self.reads_claims == other.reads_claims

@@ -16,6 +16,7 @@ from watchdog.core.model import Now
 from watchdog.core.plan import ClosedCycle, CycleReport, Moment, OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import LONGEST_REST_S, Ticks
+from watchdog.core.utilization import UtilizationMeter
 from watchdog.daemon.actions.actions import Actions, actions_by_do
 from watchdog.daemon.actions.intentions import LOOP_LATE
 from watchdog.daemon.actions.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
@@ -79,6 +80,7 @@ class Daemon:
         self._sources = Sources(options, environment.own, self._cluster, LeftPods(record.left))
         self._maintenance = MaintenanceWatch(record.maintenance)
         self._listed = ListedResources()
+        self._meter = UtilizationMeter()
         self._drains = NodeDrains(self._bell, Procfs(options.procfs), self._policy)
         by_do = actions_by_do(scanner, self._cluster, record, clock.now, self._drains)
         self._actions = Actions(by_do, record, clock.now, self._drains)
@@ -197,6 +199,7 @@ class Daemon:
         if self._sampler.thread.has_died:
             self._exit("the thread that reads the driver has died; please report this, with the log")
         self._sinks.note_pulse(self._sampler.thread.pulse_cost)
+        self._sinks.note_utilization(self._sampler.thread.utilization_cost)
         self._sinks.note_silence(self._sampler.silence(self._policy.reset_after_s, now))
 
     def _check_policy_file(self, now: Now) -> None:
@@ -326,7 +329,7 @@ class Daemon:
             ended=ended,
         )
         report = replace(report, maintenance_start=self._maintenance.start)
-        self._publish(report, opened.inputs)
+        report = self._publish(report, opened.inputs)
         if not self._early:
             self._quiet_ticks.begin(opened, closed, report, reading)
         stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
@@ -346,11 +349,25 @@ class Daemon:
         early, self._early = self._early if not self._permission.decides else (), ()
         return replace(closed, outcomes=(*early, *closed.outcomes)) if early else closed
 
-    def _publish(self, report: CycleReport, inputs: Inputs, ticks: Ticks | None = None) -> None:
+    def _publish(self, report: CycleReport, inputs: Inputs, ticks: Ticks | None = None) -> CycleReport:
+        report = self._with_utilization(report)
         self._sinks.publish(report, is_stale=inputs.pods_stale, ticks=ticks)
         if self._cluster is not None:
             self._cluster.keep_capacity(report.node, report.snapshot, self._policy, has_lock=self._sinks.has_lock)
         self._failures = 0
+        return report
+
+    def _with_utilization(self, report: CycleReport) -> CycleReport:
+        """The report with what the driver's thread has read of the utilisation, and what that adds up to."""
+        utilization = self._meter.add(
+            report.at.boottime_s,
+            report.snapshot,
+            report.assessments,
+            self._sampler.thread.take_utilization(),
+            report.policy.idle,
+            gap_s=LONGEST_REST_S + report.policy.reset_after_s,
+        )
+        return replace(report, utilization=utilization)
 
     def _objection(self, entry: PlanEntry, moment: Moment) -> str | None:
         return self._permission.objection(entry, self._policy, clock.now(), moment)

@@ -37,7 +37,8 @@ class _QuietCycle:
 class QuietTicks:
     """Repeats the last cycle while it is quiet; the driver's thread reads at each tick meanwhile.
 
-    `publish` gets the report of a repeated cycle, its inputs, and the ticks of a rest (None: a single reading).
+    `publish` gets the report of a repeated cycle, its inputs, and the ticks of a rest (None: a single reading); it
+    returns the report as published.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class QuietTicks:
         scanner: Scanner,
         sinks: Sinks,
         permission: Permission,
-        publish: Callable[[CycleReport, Inputs, Ticks | None], None],
+        publish: Callable[[CycleReport, Inputs, Ticks | None], CycleReport],
     ) -> None:
         self._sampler = sampler
         self._cycle = cycle
@@ -87,8 +88,7 @@ class QuietTicks:
         pods = replace(last.report.pods, synced=inputs.pods.synced)
         inputs = replace(inputs, overdue=last.inputs.overdue, hidden=last.inputs.hidden)
         last = self._advance(replace(last, inputs=inputs, report=replace(last.report, pods=pods)), ticks)
-        self._publish(last.report, inputs, None)
-        self._begin_rest(last)
+        self._begin_rest(self._published(last, inputs, None))
         return True
 
     def end_rest(self, now: Now, *, at_once: bool = False) -> None:
@@ -96,7 +96,7 @@ class QuietTicks:
         ticks = self._sampler.end_rest(now, at_once=at_once)
         if self._last is not None and ticks is not None:
             last = self._advance(self._last, ticks)
-            self._publish(last.report, last.inputs, ticks)
+            self._published(last, last.inputs, ticks)
 
     def _is_repeated(self, last: _QuietCycle, timed: TimedReading, inputs: Inputs) -> bool:
         passed_s = timed.asked.boottime_s - last.report.at.boottime_s
@@ -131,6 +131,11 @@ class QuietTicks:
             self._cycle.ledger = report.plan.ledger
         self._sampler.pace.plan(report.plan, ticks.last)
         self._last = replace(last, report=report)
+        return self._last
+
+    def _published(self, last: _QuietCycle, inputs: Inputs, ticks: Ticks | None) -> _QuietCycle:
+        """Publish a repeated cycle."""
+        self._last = replace(last, report=self._publish(last.report, inputs, ticks))
         return self._last
 
     def _begin_rest(self, last: _QuietCycle) -> None:

@@ -24,7 +24,7 @@ from watchdog.journal.keeper import JournalKeeper
 from watchdog.journal.playback import NothingRecordedError
 from watchdog.journal.recorder import Recorder
 from watchdog.journal.writer import JournalWriter
-from watchdog.node.drivers.thread import FIRST_PAUSE_S, LONGEST_PAUSE_S, PulseCost, PulseState
+from watchdog.node.drivers.thread import FIRST_PAUSE_S, LONGEST_PAUSE_S, PulseState, ReadCost
 from watchdog.options import Options
 from watchdog.past.hour import recorded_hour
 from watchdog.report.changes import Change, ChangeKind, Changes
@@ -223,7 +223,7 @@ class Sinks:
         self._silence: tuple[str, ...] = ()
         self._unready: tuple[str, ...] = ()
         self._unsettled = ""
-        self._is_pulse_expensive = False
+        self._is_pulse_expensive = self._is_utilization_expensive = False
 
     def _recall(self, recent: tuple[LastAction, ...], wall_s: float) -> None:
         """Take over what a journal that has been opened knows of the time before."""
@@ -281,7 +281,9 @@ class Sinks:
 
     def publish(self, report: CycleReport, *, is_stale: bool, ticks: Ticks | None = None) -> None:
         """Publish a finished cycle everywhere; or, as of the last of these ticks, one that they have only repeated."""
-        changes = () if ticks is not None else tuple(self._changes.since(report, writes_events=self.has_lock))
+        # Ticks that repeat a cycle bring nothing new, but that an account has computed nothing for long enough by now.
+        has_news = ticks is None or bool(report.utilization.found_idle)
+        changes = tuple(self._changes.since(report, writes_events=self.has_lock)) if has_news else ()
         for sink in self._sinks:
             sink.publish(report, changes, ticks)
         if left_out := self._changes.take_left_out(report.at):
@@ -294,7 +296,7 @@ class Sinks:
         self._silence = reasons
         self._update_health()
 
-    def note_pulse(self, cost: PulseCost | None) -> None:
+    def note_pulse(self, cost: ReadCost | None) -> None:
         """Publish what the pulse costs on this driver; log, once, that it is too expensive, or no longer."""
         self._endpoints.pulse_cost = cost
         if cost is not None and cost.is_expensive != self._is_pulse_expensive:
@@ -307,6 +309,19 @@ class Sinks:
                 )
             else:
                 self.daemon_log.inform(f"the pulse is on again: {took}")
+
+    def note_utilization(self, cost: ReadCost | None) -> None:
+        """Log, once, that reading the utilisation is too expensive on this driver, or no longer."""
+        if cost is not None and cost.is_expensive != self._is_utilization_expensive:
+            self._is_utilization_expensive = cost.is_expensive
+            took = f"reading the utilisation takes {1000 * cost.seconds:.0f} ms on this driver"
+            if cost.is_expensive:
+                self.daemon_log.warn(
+                    f"utilisation is not read, since {took}, and is unknown until then. It is tried again after "
+                    f"{span(FIRST_PAUSE_S)}, then after twice as long each time, up to {span(LONGEST_PAUSE_S)}"
+                )
+            else:
+                self.daemon_log.inform(f"utilisation is read again: {took}")
 
     def note_spent_looks(self, cards: tuple[str, ...], policy: Policy) -> None:
         """Log that rises of these cards' counters bring no readings forward now."""

@@ -85,6 +85,7 @@ class Per(StrEnum):
     SHARING = "account sharing a claim"
     UNJUDGED = "account not judged"
     HELD = "account withheld"
+    NAMESPACE = "namespace"
     ACTION = "action"
     RULE_ACTION = "rule and action"
     ACTED_ON = "pod acted on"
@@ -168,7 +169,19 @@ GPU_UNATTRIBUTED: Final = _of_gpu(
     "gpu_memory_unattributed_bytes",
     "Used by listed processes that belong to no known pod: host processes, unknown pods, zombies, MPS servers.",
 )
+GPU_UTILIZATION: Final = _of_gpu(
+    "gpu_utilization_ratio",
+    "Share of the time in which the GPU computed or moved memory, as its driver last said; absent where unknown: MIG "
+    "instances, vGPU guests, drivers that do not report it or take too long to.",
+)
 
+CONTAINER_UTILIZATION: Final = Family(
+    "container_gpu_utilization_ratio",
+    "Share of the GPU's time in which the container's processes used it, over the last ten seconds or so. Absent where "
+    "unknown, also while the driver says 0 of every process on a GPU that computes.",
+    labels=("namespace", "pod", "container", "gpu"),
+    per=Per.PLACE,
+)
 CONTAINER_USED: Final = Family(
     "container_memory_used_bytes",
     "Use by container and GPU; `container` is empty for processes of a container that is not in the pod list yet.",
@@ -213,6 +226,20 @@ ACCOUNT_WITHHELD: Final = Family(
     "earlier action is in progress.",
     labels=(*_ACCOUNT, "brake"),
     per=Per.HELD,
+)
+ACCOUNT_IDLE: Final = _of_account(
+    "account_idle_seconds",
+    "For how long an account that uses more than `[idle] above` has computed nothing for certain; 0 if it computes. "
+    "Unknown time does not count. Absent where unknown.",
+)
+CARD_SECONDS: Final = _counter(
+    "namespace_card_seconds_total",
+    "Cards times seconds, by the share of each card's memory that pods of a namespace held. `held` is all of it; "
+    "`computing` the part whose share of the card's time they used, `idle` the part whose share they did not. The rest "
+    "of `held` is unknown.",
+    labels=("namespace", "state"),
+    per=Per.NAMESPACE,
+    times=3,
 )
 ACCOUNTS: Final = Family(
     "accounts", "Accounts by verdict; every verdict is present.", labels=("verdict",), times=len(Verdict)
@@ -312,6 +339,11 @@ MAINTENANCE_ALERT_AFTER: Final = Family(
     "maintenance_alert_after_seconds",
     "How long maintenance of the GPUs may last before an alert fires: `[maintenance] alert_after` of the policy.",
 )
+IDLE_AFTER: Final = Family(
+    "idle_after_seconds",
+    "From when on an account that holds memory and computes nothing is reported: `[idle] after` of the policy. Absent "
+    "if none is.",
+)
 BREAKER_OPEN: Final = Family(
     "breaker_open", "1 while the breaker is open or half open, so that kills and evictions are withheld."
 )
@@ -336,16 +368,16 @@ RELOAD_TIME: Final = Family(
 BUILD_INFO: Final = _info("build_info", "Always 1: this daemon.", labels=("version", "python"))
 
 SECTIONS: Final = {
-    "gpus": (GPU_INFO, GPU_UP, GPU_TOTAL, GPU_USED, GPU_RESERVED, GPU_UNATTRIBUTED, GPU_RESIDUAL),
+    "gpus": (GPU_INFO, GPU_UP, GPU_TOTAL, GPU_USED, GPU_RESERVED, GPU_UNATTRIBUTED, GPU_RESIDUAL, GPU_UTILIZATION),
     "pods": (
-        *(CONTAINER_USED, POD_USED, POD_DECLARED, POD_PEAK),
+        *(CONTAINER_USED, CONTAINER_UTILIZATION, POD_USED, POD_DECLARED, POD_PEAK),
         *(ACCOUNT_USED, ACCOUNT_BESIDE, ACCOUNT_DECLARED, ACCOUNT_ALLOWED),
-        *(ACCOUNT_OVER, ACCOUNT_VERDICT, ACCOUNT_WITHHELD, ACCOUNTS),
+        *(ACCOUNT_OVER, ACCOUNT_VERDICT, ACCOUNT_WITHHELD, ACCOUNT_IDLE, ACCOUNTS, CARD_SECONDS),
     ),
     "actions": (ACTIONS, WOULD_ACT, WITHHELD, LAST_ACTION, REACTION, RELEASE, EVENTS),
     "self": (
         *(LAST_CYCLE, PODS_SYNC, SCAN_DURATION, CYCLE_DURATION, CYCLE_LATE, GAPS, ENFORCING, SUSPENDED, BREAKER_OPEN),
-        *(MAINTENANCE_SINCE, MAINTENANCE_ALERT_AFTER, PULSE_ACTIVE, PULSE_LOOKS_SPENT),
+        *(MAINTENANCE_SINCE, MAINTENANCE_ALERT_AFTER, IDLE_AFTER, PULSE_ACTIVE, PULSE_LOOKS_SPENT),
         *(POLICY_INFO, RELOAD_OK, RELOAD_TIME, BUILD_INFO),
     ),
 }

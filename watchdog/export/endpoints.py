@@ -22,7 +22,7 @@ from watchdog.export.page import page
 from watchdog.export.page_headline import PageInput, PageQuery
 from watchdog.export.pod_page import is_known, pod_page
 from watchdog.export.subject_page import REFRESH_S, SubjectInput, SubjectQuery, nothing_of
-from watchdog.node.drivers.thread import PulseCost
+from watchdog.node.drivers.thread import ReadCost
 from watchdog.report.figures import all_gaps
 from watchdog.report.health import NO_CYCLE_YET, OK, Durations, api_state
 from watchdog.report.hour import Hour, Mark
@@ -179,7 +179,7 @@ class Endpoints:
         self.metrics = metrics
         self.unready: tuple[str, ...] = ()
         self.policy_error = ""
-        self.pulse_cost: PulseCost | None = None
+        self.pulse_cost: ReadCost | None = None
         self._remedies: Mapping[str, str] = remedies or {}
         self._stop_file = stop_file
         self._now = now

@@ -110,6 +110,7 @@ _LEVELS: Final[Mapping[ChangeKind, int]] = {
     ChangeKind.BREAKER_OPENED: logging.WARNING,
     ChangeKind.MISDECLARED: logging.WARNING,
     ChangeKind.TRANSFERRED: logging.WARNING,
+    ChangeKind.IDLE: logging.WARNING,
     ChangeKind.GAP_BEGAN: logging.WARNING,
     ChangeKind.PODS_STALE: logging.WARNING,
     ChangeKind.SUSPENDED: logging.WARNING,

@@ -20,6 +20,7 @@ from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import Resting, Ticks
 from watchdog.core.residual import Sum
+from watchdog.core.utilization import NO_UTILIZATION, STATES
 from watchdog.export import catalogue
 from watchdog.export.catalogue import (
     DURATION_S,
@@ -164,6 +165,8 @@ def _gpu_families(report: CycleReport) -> Iterator[Metric]:
     residual, unattributed = residual_by_gpu(report), unattributed_by_gpu(report)
     yield metric(catalogue.GPU_UNATTRIBUTED, ((key, unattributed[gpu.uuid]) for key, gpu in gpus))
     yield metric(catalogue.GPU_RESIDUAL, ((key, residual[gpu.uuid]) for key, gpu in gpus))
+    cards = report.utilization.cards.values()
+    yield metric(catalogue.GPU_UTILIZATION, (((card.gpu,), card.ratio) for card in cards))
 
 
 def _pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Metric]:
@@ -185,6 +188,15 @@ def _pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Met
         if assessment.declared is not None or assessment.verdict is Verdict.MISDECLARED:
             declared[title].add(assessment.declared)
     yield metric(catalogue.CONTAINER_USED, _totals(containers))
+    by_holder = {(holder, pods.get(holder.uid)): ratio for holder, ratio in report.utilization.by_holder.items()}
+    yield metric(
+        catalogue.CONTAINER_UTILIZATION,
+        {
+            (*_title(pod), holder.container, holder.gpu): ratio
+            for (holder, pod), ratio in by_holder.items()
+            if pod is not None
+        }.items(),
+    )
     yield metric(catalogue.POD_USED, _totals(used))
     yield metric(catalogue.POD_DECLARED, _totals(declared))
     shown_peaks: dict[Labels, int] = {}
@@ -213,6 +225,8 @@ def _account_families(report: CycleReport) -> Iterator[Metric]:
     due = [entry for entry in report.plan.entries if entry.due_in_s <= 0 and entry.withheld_by is not None]
     held = dict.fromkeys((*_account_labels(entry.assessment), f"{entry.withheld_by}") for entry in due)
     yield metric(catalogue.ACCOUNT_WITHHELD, ((key, 1.0) for key in held))
+    idle = report.utilization.known_idle_s
+    yield metric(catalogue.ACCOUNT_IDLE, ((key, idle.get(account.account)) for key, account in accounts))
     verdicts = Counter(assessment.verdict for assessment in report.assessments)
     yield metric(catalogue.ACCOUNTS, (((verdict.value,), verdicts[verdict]) for verdict in Verdict))
 
@@ -226,6 +240,10 @@ def _state_families(report: CycleReport) -> Iterator[Metric]:
     yield metric(catalogue.SUSPENDED, (((reason,), 1.0) for reason in report.suspended))
     yield single(catalogue.MAINTENANCE_SINCE, report.maintenance_since_s)
     yield single(catalogue.MAINTENANCE_ALERT_AFTER, report.policy.maintenance.alert_after_s)
+    yield single(catalogue.IDLE_AFTER, report.policy.idle.after_s or None)
+    by_namespace = report.utilization.by_namespace.items()
+    states = ((namespace, state, getattr(spent, state)) for namespace, spent in by_namespace for state in STATES)
+    yield metric(catalogue.CARD_SECONDS, (((namespace, state), seconds) for namespace, state, seconds in states))
     yield single(catalogue.BREAKER_OPEN, float(report.plan.ledger.brakes.opened is not None))
     yield metric(catalogue.POLICY_INFO, [((report.policy.sha256, report.policy.mode), 1)])
 
@@ -400,6 +418,7 @@ def without_late_values(report: CycleReport) -> CycleReport:
         snapshot=replace(report.snapshot, gpus=gpus, uses=()),
         attribution=Attribution(),
         plan=replace(report.plan, entries=()),
+        utilization=replace(NO_UTILIZATION, by_namespace=report.utilization.by_namespace),
         assessments=tuple(replace(known, **unknown) for known in report.assessments),  # type: ignore[arg-type]
     )
 

@@ -15,7 +15,7 @@ from watchdog.report.recurrence import Recurrence
 from watchdog.report.sentences.action import TakenAction, delay_note, explanation, outcome_note, release_note
 from watchdog.report.sentences.following import begun_note, misdeclared_note, note
 from watchdog.report.sentences.node import breaker_note, maintenance_line, with_reason_given
-from watchdog.report.sentences.usage import transfer_note
+from watchdog.report.sentences.usage import idle_note, transfer_note
 from watchdog.report.text import count, inert, span
 
 
@@ -39,6 +39,7 @@ class ChangeKind(StrEnum):
     BRAKES_PRESUMED = "brakes_presumed"
     MISDECLARED = "misdeclared"
     TRANSFERRED = "transferred"
+    IDLE = "idle"
     GAP_BEGAN = "gap_began"
     GAP_ENDED = "gap_ended"
     PODS_STALE = "pods_stale"
@@ -238,6 +239,7 @@ class Changes:
             *self._staleness_changes(report),
             *self._misdeclaration_changes(report, writes_events=writes_events),
             *_transfer_changes(report),
+            *_idle_changes(report),
             *self._breaker_changes(report),
             *self._delay_changes(report),
             *filter(self._is_reported, self._withheld_changes(report)),
@@ -379,7 +381,7 @@ def _transfer_changes(report: CycleReport) -> Iterator[Change]:
         sentence = transfer_note(found.transfer)
         for pod in (found.target, *found.sources):
             known = assessments.get(pod.uid)
-            is_observed = report.observes if known is None else is_idle_for(known, report)
+            is_observed = report.observes if known is None else is_only_observed(known, report)
             yield Change(
                 event=ChangeKind.TRANSFERRED,
                 at=report.at,
@@ -391,11 +393,24 @@ def _transfer_changes(report: CycleReport) -> Iterator[Change]:
             )
 
 
-def is_idle_for(assessment: Assessment, report: CycleReport) -> bool:
+def _idle_changes(report: CycleReport) -> Iterator[Change]:
+    """Accounts that have held memory without computing for long enough."""
+    for assessment in report.assessments:
+        if assessment.account in report.utilization.found_idle:
+            yield Change(
+                event=ChangeKind.IDLE,
+                at=report.at,
+                sentence=idle_note(assessment, report.utilization.idle_s[assessment.account]),
+                assessment=assessment,
+                for_owner=is_for_owner(assessment, report),
+            )
+
+
+def is_only_observed(assessment: Assessment, report: CycleReport) -> bool:
     """Whether no action is taken on this account: the daemon, or the account's rule, only observes now."""
     return report.observes or assessment.observes
 
 
 def is_for_owner(assessment: Assessment, report: CycleReport) -> bool:
     """Whether Events are written on this pod: on one that is only observed, only if the policy asks for it."""
-    return report.policy.events.observe or not is_idle_for(assessment, report)
+    return report.policy.events.observe or not is_only_observed(assessment, report)

@@ -16,7 +16,7 @@ from watchdog.core.policy import Declaration, Do, Policy
 from watchdog.core.units import format_duration
 from watchdog.kube.event_objects import SERIES_GAP_S, PodEvent
 from watchdog.report.advice import advice, unit_words
-from watchdog.report.changes import Change, ChangeKind, action_events, is_for_owner, is_idle_for
+from watchdog.report.changes import Change, ChangeKind, action_events, is_for_owner, is_only_observed
 from watchdog.report.sentences.action import afterwards, outcome_note, shown_as
 from watchdog.report.sentences.brakes import observing_because
 from watchdog.report.sentences.following import begun_note, misdeclared_note, note
@@ -29,6 +29,7 @@ EVICTION_BLOCKED: Final = "GPUMemoryEvictionBlocked"
 WITHHELD: Final = "GPUMemoryWithheld"
 MISDECLARED: Final = "GPUMemoryMisdeclared"
 TRANSFERRED: Final = "GPUMemoryTransferred"
+IDLE: Final = "GPUMemoryIdle"
 
 
 def reason_of(do: Do) -> str:
@@ -44,6 +45,7 @@ ACTIONS: Final = {
     WITHHELD: "Withhold",
     MISDECLARED: "Warn",
     TRANSFERRED: "Warn",
+    IDLE: "Warn",
 }
 _PREFIX: Final = "gpu-memory-watchdog/"
 # A blocked eviction is retried with back-off; the API server keeps an Event for this long by default.
@@ -77,11 +79,14 @@ def _event_of(change: Change, report: CycleReport) -> Iterator[PodEvent]:
     elif change.event is ChangeKind.TRANSFERRED and change.pod is not None:
         if change.for_owner:
             yield _transferred(change, change.pod, report)
+    elif change.event is ChangeKind.IDLE and assessment is not None:
+        if change.for_owner:
+            yield _idle(change, assessment, report)
     elif outcome is not None:
         yield from _of_outcome(change.event, outcome, report, was_begun=change.was_begun)
     elif change.event is ChangeKind.WITHHELD and entry is not None and is_for_owner(entry.assessment, report):
         more = {"brake": change.detail, "would": entry.do.value}
-        text = due_note(entry, report.at, report, observing=is_idle_for(entry.assessment, report))
+        text = due_note(entry, report.at, report, observing=is_only_observed(entry.assessment, report))
         yield _step_event(entry, WITHHELD, text, report.at, detail=change.detail, more=more)
 
 
@@ -169,6 +174,18 @@ def _transferred(change: Change, pod: Pod, report: CycleReport) -> PodEvent:
         key=(pod.uid, TRANSFERRED, change.gpu, change.sentence),
         annotations={f"{_PREFIX}gpu": change.gpu},
     )
+
+
+def _idle(change: Change, assessment: Assessment, report: CycleReport) -> PodEvent:
+    """The Event that an account holds memory without computing; each incident has its own."""
+    rest = [
+        "Nothing is done about it; the memory is free for others once its processes end.",
+        _contact(report.policy),
+    ]
+    text = _compose(change.sentence, rest, link=_link(assessment.pod, report))
+    account, annotations = assessment.account, {"container": assessment.account.container}
+    key = (account.uid, IDLE, account.container or "", account.gpu or "", str(change.at.wall_s))
+    return replace(_event(assessment, IDLE, text, change.at, annotations), key=key)
 
 
 def _event(

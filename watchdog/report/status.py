@@ -25,6 +25,8 @@ _LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
 Bytes = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 Seconds = Annotated[int, Meta(ge=-(10**9), le=10**9)] | Annotated[float, Meta(ge=-1e9, le=1e9)]
+# A share of the time, from 0 to 1.
+Ratio = Annotated[float, Meta(ge=0, le=1)]
 Percent = Annotated[str, Meta(pattern=r"^[0-9]{1,6}(?:\.[0-9]{1,6})?%\Z")]
 
 ABSENT: Final = UNSET  # the value of a key that is left out
@@ -85,6 +87,10 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     # Whether all of its processes are known.
     listed: bool = True
     unattributed: Bytes | None = None
+    # How much of the time it computed; None: unknown.
+    utilization: Ratio | None = None
+    # Why that is unknown; None: it is known, or was not read yet.
+    utilization_unknown: str | None = None
     # That of `scan` has none.
     hour: HourStatus | UnsetType = UNSET
 
@@ -224,6 +230,15 @@ class StepStatus(Struct, frozen=True, kw_only=True):
     since: Moment | None = None
 
 
+class ContainerStatus(Struct, frozen=True, kw_only=True):
+    """A container of an account on one GPU."""
+
+    container: str = ""
+    gpu: str = ""
+    # How much of the GPU's time it used; None: unknown.
+    utilization: Ratio | None = None
+
+
 class AccountStatus(Struct, frozen=True, kw_only=True):
     """An account with its processes and every step of its rule."""
 
@@ -272,6 +287,15 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     declare_by: str | None = None
     # When its pod was found to have gone from the API server; None: it is there.
     left_since: Moment | None = None
+    # How much of its GPUs' time it used; None: unknown.
+    utilization: Ratio | None = None
+    # Its containers on each GPU.
+    containers: tuple[ContainerStatus, ...] = ()
+    # For how long it has held memory and computed nothing; None: it computes, holds less than `[idle] above`, or that
+    # is unknown.
+    idle_s: Seconds | None = None
+    # Whether that is long enough to be reported.
+    idle: bool = False
     # The limits of its clients in sum, if any is known.
     pinned: PinnedTotalStatus | UnsetType = UNSET
     # That of `scan` has none.

@@ -17,6 +17,7 @@ from watchdog.core.policy import Policy, Step
 from watchdog.core.residual import is_listed
 from watchdog.core.tally import StepKey, Tally, is_tallied
 from watchdog.core.units import LARGEST, format_percent
+from watchdog.core.utilization import Holder, Utilization
 from watchdog.report.advice import advice, declare_by, open_share
 from watchdog.report.changes import BEGUN, Change, ChangeKind
 from watchdog.report.figures import (
@@ -39,6 +40,7 @@ from watchdog.report.status import (
     AccountStatus,
     AllowanceStatus,
     ChangeStatus,
+    ContainerStatus,
     GapStatus,
     GpuMemory,
     GpuStatus,
@@ -81,6 +83,7 @@ def account_status(
     workload = assessment.pod.workload
     # The owner of a pod on which no action is ever taken has nothing to change.
     is_advised = assessment.verdict is Verdict.OVER and assessment.protected is None
+    idle_s = report.utilization.idle_s.get(assessment.account)
     return AccountStatus(
         namespace=assessment.pod.namespace,
         pod=assessment.pod.name,
@@ -133,8 +136,26 @@ def account_status(
         advice=advice(assessment, report.policy, gpus=report.snapshot.gpus, node=report.node) if is_advised else None,
         declare_by=declare_by(report.policy, report.node) if assessment.verdict is Verdict.UNDECLARED else None,
         left_since=_moment(assessment.pod.left_since),
+        utilization=_ratio(report.utilization.by_account.get(assessment.account)),
+        containers=_containers(assessment, report.utilization),
+        idle_s=json_seconds(round(idle_s)) if idle_s is not None else None,
+        idle=report.utilization.is_idle_holder(assessment.account, report.policy.idle),
         pinned=pinned_total(assessment, limits) or ABSENT,
         hour=_hour(hour, assessment.account, report.at) or ABSENT,
+    )
+
+
+def _ratio(ratio: float | None) -> float | None:
+    return None if ratio is None else round(ratio, 3)
+
+
+def _containers(assessment: Assessment, utilization: Utilization) -> tuple[ContainerStatus, ...]:
+    holders = dict.fromkeys(Holder(use.uid, use.container, use.gpu) for use in assessment.uses)
+    return tuple(
+        ContainerStatus(
+            container=inert(holder.container), gpu=holder.gpu, utilization=_ratio(utilization.by_holder.get(holder))
+        )
+        for holder in holders
     )
 
 
@@ -398,6 +419,7 @@ def _place(gpu: Gpu) -> tuple[int, str, int, int, int]:
 
 
 def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, report: CycleReport, hour: Hour | None) -> GpuStatus:
+    busy = report.utilization.cards.get(gpu.uuid)
     return GpuStatus(
         uuid=gpu.uuid,
         index=gpu.index,
@@ -413,6 +435,8 @@ def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, report: Cycle
         ),
         listed=is_listed(gpu, report.snapshot),
         unattributed=_bytes(unattributed),
+        utilization=_ratio(busy.ratio) if busy is not None else None,
+        utilization_unknown=inert(busy.why, 600) or None if busy is not None else None,
         hour=_hour(hour, card(gpu.uuid), report.at) or ABSENT,
     )
 

@@ -19,6 +19,7 @@ from watchdog.cli.doctor.facts import Confinement
 from watchdog.cli.doctor.finding import FindingState
 from watchdog.cli.doctor.gather import confinement_of, probe_listen, read_confinement, read_container
 from watchdog.cli.doctor.journal_files import create_problem, journal_kind, mount_of, read_journal, write_problem
+from watchdog.core.utilization import CardUtilization
 from watchdog.daemon.sampler import read_once
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics
@@ -119,6 +120,9 @@ class _Stuck:
 
     def used(self) -> Mapping[str, int]:
         return {}
+
+    def utilization(self) -> tuple[CardUtilization, ...]:
+        return ()
 
     def close(self) -> None:
         pass

@@ -19,7 +19,7 @@ def test_instances_are_rows_and_their_card_is_a_parent(world: NvmlWorld) -> None
     """MIG indices have holes (NOT_FOUND is not the end), and each process belongs to the row of its instance."""
     reading = world.read(card("a"), mig_card("m", ghost(1, 3 * GIB, gi=1, ci=0), ghost(2, GIB, gi=2, ci=0)))
     assert reading.gaps == ()
-    assert reading.parents == (MigParent(uuid="GPU-m", index=1, name="NVIDIA Stub"),)
+    assert reading.parents == (MigParent(uuid="GPU-m", index=1, name="NVIDIA Stub", total=40 * GIB),)
     assert [gpu.uuid for gpu in reading.gpus] == ["GPU-a", "MIG-m1", "MIG-m2"]
     second = row(reading, "MIG-m2")
     assert (second.parent, second.index, second.gi, second.ci, second.profile) == ("GPU-m", 1, 2, 0, "1g.5gb")

@@ -18,6 +18,7 @@ from tests.node.support import wait_until
 from tests.stub import GIB, LISTS, MIB, StubDelay
 from tests.worlds import gpu
 from watchdog.core.policy import Pulse
+from watchdog.core.utilization import CardUtilization
 from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.drivers.thread import CounterPulse, DriverBusyError, DriverThread
 
@@ -258,6 +259,10 @@ class Counters:
         self.now_s += self.takes_s
         self.busy()
         return dict(self.counters)
+
+    def utilization(self) -> tuple[CardUtilization, ...]:
+        """None is reported."""
+        return ()
 
     def close(self) -> None:
         """There is nothing to release."""

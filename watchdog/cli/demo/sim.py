@@ -18,6 +18,7 @@ from typing import Final, Self
 from watchdog import clock
 from watchdog.cli.demo.pods import SimPod, UsageCurve
 from watchdog.core.model import Gpu, ProcessKey, Use
+from watchdog.core.utilization import CardUtilization
 from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.process import TicksHandle
 from watchdog.node.procfs import Procfs
@@ -212,6 +213,12 @@ class SimDriver:
     def used(self) -> Mapping[str, int]:
         """The memory of the card that is in use, read as any reading does."""
         return {gpu.uuid: gpu.used for gpu in self.read().gpus if gpu.used is not None}
+
+    def utilization(self) -> tuple[CardUtilization, ...]:
+        """Every process that uses memory computes, all of them in turns."""
+        busy = [use.key.pid for use in self._uses if use.used and use.died_s is None]
+        by_pid = {pid: 1 / len(busy) for pid in busy}
+        return (CardUtilization(gpu=self._card.uuid, ratio=1.0 if busy else 0.0, by_pid=by_pid),)
 
     def close(self) -> None:
         """There is nothing to release."""

@@ -45,6 +45,7 @@ from watchdog.core.attribute import attribute
 from watchdog.core.keys import keys_of
 from watchdog.core.model import GapReason, Now, PodKeys
 from watchdog.core.rules import maintenance_of
+from watchdog.core.utilization import CardUtilization
 from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import Sources, card_gaps, open_cluster
@@ -175,6 +176,10 @@ class _InspectingDriver:
     def used(self) -> Mapping[str, int]:
         """The memory counters of the wrapped driver."""
         return self._driver.used()
+
+    def utilization(self) -> tuple[CardUtilization, ...]:
+        """The utilisation that the wrapped driver reports."""
+        return self._driver.utilization()
 
     def close(self) -> None:
         """Release the driver."""

@@ -8,10 +8,12 @@ import pynvml
 
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MigParent
+from watchdog.core.utilization import CardUtilization
 from watchdog.node.drivers.devices import windows_sign
 from watchdog.node.drivers.nvml_calls import WHOLE, NvmlCallError, ask
 from watchdog.node.drivers.nvml_cards import Layout, NvmlCard, enumerate_cards
 from watchdog.node.drivers.nvml_read import CardReader, CardReading, carried_uses, gpu_of
+from watchdog.node.drivers.nvml_utilization import UtilizationReader
 from watchdog.node.drivers.protocol import DriverReading
 
 _MISMATCHES: Final = 3
@@ -41,6 +43,7 @@ class NvmlDriver:
         self._layout_every_s = layout_every_s
         self._clock = clock
         self._reader: CardReader | None = None
+        self._utilization: UtilizationReader | None = None
         self._layout = Layout()
         self._layout_due_s = 0.0
         self._version: str | None = None
@@ -98,11 +101,19 @@ class NvmlDriver:
             return {}
         return self._reader.used(row for card in self._layout.cards if not card.doubled for row in card.rows)
 
+    def utilization(self) -> tuple[CardUtilization, ...]:
+        """The utilisation of each card known from the last reading, or why it is unknown; none without a session."""
+        if self._reader is None:
+            return ()
+        if self._utilization is None:
+            self._utilization = UtilizationReader()
+        return tuple(self._utilization.read(self._layout.cards))
+
     def close(self) -> None:
         """End the NVML session, which blocks GPU resets and MIG changes; a later reading opens a new one."""
         if self._reader is None:
             return
-        self._reader = None
+        self._reader = self._utilization = None
         self._layout_due_s = 0.0
         for card in self._layout.cards:
             card.drop_handles()
@@ -179,7 +190,9 @@ class NvmlDriver:
     @property
     def _parents(self) -> tuple[MigParent, ...]:
         return tuple(
-            MigParent(uuid=card.uuid, index=card.index, name=card.name) for card in self._layout.cards if card.mig
+            MigParent(uuid=card.uuid, index=card.index, name=card.name, total=card.total)
+            for card in self._layout.cards
+            if card.mig
         )
 
     def _blind(self, error: NvmlCallError, only: frozenset[str] | None, gaps: tuple[Gap, ...]) -> DriverReading:

@@ -76,6 +76,8 @@ class NvmlCard:
     failing: bool = False
     # Whether another card has the same UUID.
     doubled: bool = False
+    # The bytes of the whole card, of one in MIG mode only; None: not known.
+    total: int | None = None
     # Whether it is a virtual GPU of this machine; None: not queried yet.
     vgpu: bool | None = None
     # Whether the driver has reported the memory of some process on it.
@@ -185,6 +187,9 @@ def refresh_rows(card: NvmlCard) -> list[Gap]:
         card.answered.clear()
         card.lacking.clear()
     card.mig = mig
+    if mig and card.total is None and card.handle is not None:
+        with contextlib.suppress(NvmlCallError):  # it only tells which share of a card an instance is
+            card.total = ask(pynvml.nvmlDeviceGetMemoryInfo, card.handle).total
     if card.vgpu is None and card.handle is not None:
         card.vgpu = _is_vgpu(card.handle)
     card.unlisted = frozenset()

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Gpu, MigParent, Use
+from watchdog.core.utilization import CardUtilization
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,10 @@ class Driver(Protocol):
 
         It costs a call of some microseconds for each GPU and does not list processes.
         """
+        ...
+
+    def utilization(self) -> tuple[CardUtilization, ...]:
+        """How busy each GPU known from the last reading was since this was last called; none while it is released."""
         ...
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from watchdog import clock
 from watchdog.core.model import Now
 from watchdog.core.policy import Pulse
 from watchdog.core.quiet import Ticks
+from watchdog.core.utilization import EVERY_S, CardUtilization, UtilizationReading
 from watchdog.node.drivers.protocol import Driver, DriverReading
 
 # The share of `every` that the reads may take. With 12 us a call, as on an idle driver, 8 GPUs take 0.2% of 50 ms.
@@ -23,6 +24,10 @@ _MEASURED: Final = 9  # reads, of which the median decides: one that waits for a
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 3600.0
 _MOST_TICKS: Final = 100  # of one rest
+# The share of the time between two reads of utilisation that they may take: 50 ms, in which a reading waits.
+_MOST_SHARE_OF_UTILIZATION: Final = 0.005
+_MEASURED_OF_UTILIZATION: Final = 3
+_EARLY_S: Final = 0.5
 
 
 class _Request(Enum):
@@ -37,12 +42,12 @@ class DriverBusyError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PulseCost:
-    """What a pulse costs."""
+class ReadCost:
+    """What a kind of reads between readings costs."""
 
-    # The median time that reading every memory counter takes.
+    # The median time that one takes.
     seconds: float
-    # Whether that is too much for `every`.
+    # Whether that is too much for how often it is done.
     is_expensive: bool
 
 
@@ -56,12 +61,48 @@ class PulseState:
     looks_spent: int = 0
 
 
+class CostLimit:
+    """Pauses reads that cost too much: while the median of the last `measured` is above a limit.
+
+    First for seconds, then each time twice as long, for an hour at most. The pauses start over once they have been
+    cheap for as long as the last one.
+    """
+
+    def __init__(self, limit_s: float, measured: int) -> None:
+        self._limit_s = limit_s
+        self._took_s: deque[float] = deque(maxlen=measured)
+        self._pause_s, self._cheap_since_s = 0.0, -math.inf
+        self.paused_until_s = -math.inf
+        # None before it has been measured.
+        self.cost: ReadCost | None = None
+
+    @property
+    def is_expensive(self) -> bool:
+        """Whether they pause, or have just been tried again."""
+        return self.cost is not None and self.cost.is_expensive
+
+    def add(self, took_s: float, ended_s: float) -> None:
+        """Take in how long a read took, and begin a pause if that is too much."""
+        self._took_s.append(took_s)
+        if len(self._took_s) < (self._took_s.maxlen or 0):
+            return
+        seconds = sorted(self._took_s)[len(self._took_s) // 2]
+        was_expensive, self.cost = self.is_expensive, ReadCost(seconds=seconds, is_expensive=seconds > self._limit_s)
+        if not self.cost.is_expensive:
+            if was_expensive:
+                self._cheap_since_s = ended_s
+            return
+        has_recovered = not was_expensive and ended_s - self._cheap_since_s >= self._pause_s
+        self._pause_s = FIRST_PAUSE_S if has_recovered else min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self.paused_until_s = ended_s + self._pause_s
+        self._took_s.clear()
+
+
 class CounterPulse:
     """Reads the memory counters between readings, and notices once for each that it has risen.
 
-    A rise is measured from the lowest value since the last full reading began. While the median of the last reads is
-    too much for `every`, it pauses: first for seconds, then each time twice as long, for an hour at most. The pauses
-    start over once it has been cheap for as long as the last one. It also stops while the last reading had no counters.
+    A rise is measured from the lowest value since the last full reading began. It pauses while it is too expensive for
+    `every`, and while the last reading had no counters.
     """
 
     def __init__(self, driver: Driver, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -79,9 +120,12 @@ class CounterPulse:
     @settings.setter
     def settings(self, settings: Pulse | None) -> None:
         self._settings: Pulse | None = settings
-        self._took_s: deque[float] = deque(maxlen=_MEASURED)
-        self._pause_s, self._paused_until_s, self._cheap_since_s = 0.0, -math.inf, -math.inf
-        self.cost: PulseCost | None = None
+        self._limit = CostLimit(_MOST_SHARE * (settings.every_s if settings else 0.0), _MEASURED)
+
+    @property
+    def cost(self) -> ReadCost | None:
+        """What it costs; None before that has been measured, and while it is off."""
+        return self._limit.cost
 
     @property
     def wait_s(self) -> float | None:
@@ -89,22 +133,17 @@ class CounterPulse:
         settings = self._settings
         if settings is None or not self._lowest:
             return None
-        return max(self._paused_until_s - self._monotonic(), settings.every_s)
+        return max(self._limit.paused_until_s - self._monotonic(), settings.every_s)
 
     @property
     def is_active(self) -> bool:
         """Whether counters are being read."""
-        return self._settings is not None and bool(self._lowest) and not self._is_expensive
+        return self._settings is not None and bool(self._lowest) and not self._limit.is_expensive
 
     @property
     def counted(self) -> int:
         """How many GPUs and MIG instances have a counter, as of the last full reading."""
         return len(self._lowest)
-
-    @property
-    def _is_expensive(self) -> bool:
-        cost = self.cost
-        return cost is not None and cost.is_expensive
 
     def read(self, only: frozenset[str] | None, like: DriverReading | None = None) -> DriverReading:
         """Take a reading; the counters that later ones are compared with are read before the processes are listed.
@@ -114,7 +153,7 @@ class CounterPulse:
         """
         if only is not None:
             return self._driver.read(only)
-        is_on = self._settings is not None and not self._is_expensive
+        is_on = self._settings is not None and not self._limit.is_expensive
         before = dict(self._driver.used()) if is_on else {}
         reading = self._driver.read(None, like)
         self._lowest = before
@@ -127,7 +166,10 @@ class CounterPulse:
         settings = self._settings
         if settings is None:
             return frozenset()
-        used = self._measure(settings)
+        limit, began_s = self._limit, self._monotonic()  # another thread may set it anew meanwhile
+        used = self._driver.used()
+        ended_s = self._monotonic()
+        limit.add(ended_s - began_s, ended_s)
         self._lower(used)
         risen = {uuid for uuid, now in used.items() if now > self._lowest[uuid] + settings.rise} - self._noticed
         self._noticed |= risen
@@ -136,27 +178,40 @@ class CounterPulse:
     def _lower(self, used: Mapping[str, int]) -> None:
         self._lowest |= {uuid: min(self._lowest.get(uuid, now), now) for uuid, now in used.items()}
 
-    def _measure(self, settings: Pulse) -> Mapping[str, int]:
-        took_s, began_s = self._took_s, self._monotonic()
-        used = self._driver.used()
-        ended_s = self._monotonic()
-        took_s.append(ended_s - began_s)
-        if len(took_s) == _MEASURED and self._settings is settings:
-            seconds = sorted(took_s)[_MEASURED // 2]
-            self._on_cost(PulseCost(seconds=seconds, is_expensive=seconds > _MOST_SHARE * settings.every_s), ended_s)
-        return used
 
-    def _on_cost(self, cost: PulseCost, now_s: float) -> None:
-        """Take over a cost, and begin a pause if it is too much."""
-        was_expensive, self.cost = self._is_expensive, cost
-        if not cost.is_expensive:
-            if was_expensive:
-                self._cheap_since_s = now_s
+class UtilizationReads:
+    """Reads the utilisation of all cards right after a reading, at most every `EVERY_S`, unless that is expensive."""
+
+    def __init__(self, driver: Driver, now: Callable[[], Now]) -> None:
+        self._driver = driver
+        self._now = now
+        self._due_s = -math.inf
+        self._limit = CostLimit(_MOST_SHARE_OF_UTILIZATION * EVERY_S, _MEASURED_OF_UTILIZATION)
+        self._last: tuple[CardUtilization, ...] = ()
+        # Those that were not taken yet; the loop takes them at least every ten seconds.
+        self.readings: deque[UtilizationReading] = deque(maxlen=100)
+
+    @property
+    def cost(self) -> ReadCost | None:
+        """What a read costs; None before that has been measured."""
+        return self._limit.cost
+
+    def read_if_due(self) -> None:
+        """Read if it is time, or say why not."""
+        now_s = self._now().boottime_s
+        if now_s < self._due_s:
             return
-        has_recovered = not was_expensive and now_s - self._cheap_since_s >= self._pause_s
-        self._pause_s = FIRST_PAUSE_S if has_recovered else min(2 * self._pause_s, LONGEST_PAUSE_S)
-        self._paused_until_s = now_s + self._pause_s
-        self._took_s.clear()
+        # A reading that comes a little earlier than ten seconds after the one before it counts.
+        self._due_s = now_s + EVERY_S - _EARLY_S
+        if now_s >= self._limit.paused_until_s:
+            cards = self._last = self._driver.utilization()
+            ended_s = self._now().boottime_s
+            self._limit.add(ended_s - now_s, ended_s)
+        else:
+            cost = self._limit.cost
+            why = f"reading it takes {1000 * (cost.seconds if cost else 0.0):.0f} ms on this driver, so it pauses"
+            cards = tuple(CardUtilization(gpu=card.gpu, why=why) for card in self._last)
+        self.readings.append(UtilizationReading(at_s=now_s, cards=cards))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -217,6 +272,7 @@ class DriverThread:
         self._driver = driver
         self._now = now
         self._pulse = CounterPulse(driver)
+        self._utilization = UtilizationReads(driver, now)
         self._rest: Rest | None = None
         self._risen: frozenset[str] = frozenset()
         self._lock = threading.Lock()
@@ -280,7 +336,7 @@ class DriverThread:
             self._requests.put(_Request.NONE)
 
     @property
-    def pulse_cost(self) -> PulseCost | None:
+    def pulse_cost(self) -> ReadCost | None:
         """What the pulse costs on this driver; None before it has been measured, and while it is off."""
         return self._pulse.cost
 
@@ -293,6 +349,16 @@ class DriverThread:
     def counted(self) -> int:
         """How many GPUs and MIG instances have a memory counter."""
         return self._pulse.counted
+
+    @property
+    def utilization_cost(self) -> ReadCost | None:
+        """What a read of the utilisation costs on this driver; None before it has been measured."""
+        return self._utilization.cost
+
+    def take_utilization(self) -> tuple[UtilizationReading, ...]:
+        """Take what was read of the utilisation since this was last called."""
+        readings = self._utilization.readings
+        return tuple(readings.popleft() for _ in range(len(readings)))
 
     def take_risen(self) -> frozenset[str]:
         """The GPUs and MIG instances whose memory counter has risen since the last full reading began, each once.
@@ -381,6 +447,8 @@ class DriverThread:
                 self._reading = reading
                 self._busy_since = None
                 self._bell.ring()
+            if request is None:
+                self._utilization.read_if_due()
         self._driver.close()
 
     def _tick(self, rest: Rest) -> None:
@@ -393,7 +461,7 @@ class DriverThread:
         took_s = self._now().boottime_s - asked.boottime_s
         with self._lock:
             self._busy_since = None
-            if self._rest is rest and rest.count_reading(reading, asked, took_s):
-                return
-            self._rest, self._reading = None, reading
-            self._bell.ring()
+            if not (self._rest is rest and rest.count_reading(reading, asked, took_s)):
+                self._rest, self._reading = None, reading
+                self._bell.ring()
+        self._utilization.read_if_due()

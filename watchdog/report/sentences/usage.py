@@ -91,6 +91,13 @@ def usage(entry: PlanEntry, now: Now, *, past: bool = False) -> str:
     return f"{capital(title(assessment))} {verb} {used}{together}, {_comparison(entry)}{lasting}."
 
 
+def idle_note(assessment: Assessment, idle_s: float) -> str:
+    """That an account has held memory for some time and computed nothing."""
+    where = f" on {inert(assessment.account.gpu)}" if assessment.account.gpu is not None else ""
+    held = f"{amount_used(assessment.used, assessment.used_at_least)} of GPU memory{where}"
+    return f"{capital(title(assessment))} holds {held} and has computed nothing for {span(idle_s)}."
+
+
 def _lasting(entry: PlanEntry, now: Now) -> str:
     """For how long it has been above the threshold; with dips, for how much of which time."""
     since_s, tally = elapsed_s(entry.above_since, now), entry.tally

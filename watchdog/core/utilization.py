@@ -1,0 +1,379 @@
+"""Whether the memory is used: how busy cards and the containers on them are, and what computes nothing for long.
+
+Utilisation differs in every reading, so it is no part of a snapshot, and no decision about an account depends on it.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from watchdog.core.assessment import AccountKey, Assessment, AttributedUse
+from watchdog.core.model import Owner, Snapshot
+from watchdog.core.policy import Idle
+
+# How often the driver is asked at most. It averages over the time since it was last asked (nvtop#110).
+EVERY_S: Final = 10.0
+# A reading says nothing of the time before its last three intervals, in which the driver was not asked.
+_SAID_S: Final = 3 * EVERY_S
+# A namespace that has held nothing for this long is forgotten: its counters begin again.
+_FORGOTTEN_S: Final = 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardUtilization:
+    """How busy a card is, as its driver says."""
+
+    # A UUID.
+    gpu: str
+    # The share of the time in which it computed or moved memory, from 0 to 1; None: unknown.
+    ratio: float | None = None
+    # That of each process by its PID, from 0 to 1, of its busiest engine; a process that is missing has been idle, says
+    # the driver. None: it says nothing of processes.
+    by_pid: Mapping[int, float] | None = None
+    # Processes of which it gave an impossible number.
+    unclear: frozenset[int] = frozenset()
+    # Why something is unknown, as a clause; "": nothing is.
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UtilizationReading:
+    """What the driver said of all cards at one time; those that can't be asked are in it too."""
+
+    # CLOCK_BOOTTIME.
+    at_s: float
+    cards: tuple[CardUtilization, ...]
+
+
+class Holder(NamedTuple):
+    """A container that holds memory on a card."""
+
+    # The UID of its pod.
+    uid: str
+    # Its name.
+    container: str
+    # A UUID.
+    gpu: str
+
+
+@dataclass(frozen=True, slots=True)
+class CardSeconds:
+    """Cards times seconds: 1 is a whole card for a second, or half of its memory for two.
+
+    What is neither computing nor idle of what is held is unknown.
+    """
+
+    # The share of cards' memory that was held.
+    held: float = 0.0
+    # The part of it whose share of the cards' time was used.
+    computing: float = 0.0
+    # The part of it whose share of the cards' time was not.
+    idle: float = 0.0
+    # The share of cards' memory that was declared and not held.
+    unused: float = 0.0
+
+    def __add__(self, other: "CardSeconds") -> "CardSeconds":
+        return CardSeconds(
+            self.held + other.held, self.computing + other.computing, self.idle + other.idle, self.unused + other.unused
+        )
+
+    def __mul__(self, factor: float) -> "CardSeconds":
+        return CardSeconds(self.held * factor, self.computing * factor, self.idle * factor, self.unused * factor)
+
+
+# The states of held memory that are counted; the rest of what is held is unknown.
+STATES: Final = ("held", "computing", "idle")
+# Whose card-seconds they are: a namespace, and the controller of its pods, or the pod.
+Spender = tuple[str, Owner]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utilization:
+    """How busy the cards of a node and the containers on them are, as of the last reading."""
+
+    # By the UUID of the card.
+    cards: Mapping[str, CardUtilization] = field(default_factory=dict)
+    # The ratio of each container on each card; None: unknown.
+    by_holder: Mapping[Holder, float | None] = field(default_factory=dict)
+    # That of each account: the mean of the cards on which it holds memory.
+    by_account: Mapping[AccountKey, float | None] = field(default_factory=dict)
+    # For how long each account that holds enough has computed nothing for certain; without an entry: not at all, or
+    # that is unknown.
+    idle_s: Mapping[AccountKey, float] = field(default_factory=dict)
+    # Accounts that have just been found to hold memory idle for long enough to be reported.
+    found_idle: frozenset[AccountKey] = frozenset()
+    # Since the daemon started, by namespace.
+    by_namespace: Mapping[str, CardSeconds] = field(default_factory=dict)
+
+    @property
+    def known_idle_s(self) -> dict[AccountKey, float]:
+        """For how long each account has computed nothing, with 0 for those that do; others are unknown."""
+        computing = {account: 0.0 for account, ratio in self.by_account.items() if ratio is not None}
+        return computing | {**self.idle_s}
+
+    def is_idle_holder(self, account: AccountKey, idle: Idle) -> bool:
+        """Whether an account holds memory without computing for long enough to be reported."""
+        return bool(idle.after_s) and self.idle_s.get(account, 0.0) >= idle.after_s
+
+
+NO_UTILIZATION: Final = Utilization()
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a container holds on a card since the last reading."""
+
+    spender: Spender
+    account: AccountKey
+    # The share of the card; None: unknown.
+    share: float | None
+    # Its processes by PID, each with whether it is an MPS client.
+    pids: dict[int, bool]
+    # The share of the card times seconds, and the seconds, that no reading has covered yet.
+    card_s: float = 0.0
+    seconds: float = 0.0
+
+
+def card_sizes(snapshot: Snapshot) -> dict[str, int]:
+    """The bytes of the card on which each device is: of a MIG instance, of the card that it is a part of."""
+    parents = {parent.uuid: parent.total for parent in snapshot.parents}
+    sizes = {gpu.uuid: gpu.size if gpu.parent is None else parents.get(gpu.parent) for gpu in snapshot.gpus}
+    return {uuid: size for uuid, size in sizes.items() if size}
+
+
+class UtilizationMeter:
+    """Adds up what memory was held for, from cycles and from what the driver says now and then.
+
+    Unknown time counts neither as computing nor as idle. A driver may say 0 of processes that compute (HAMi#2015: RTX
+    PRO 6000 Blackwell), so a process's 0 counts only while its card's own ratio is 0 too, or once the driver has given
+    a process of the same kind there more than 0; and never while the card computes and no process is said to.
+    """
+
+    def __init__(self) -> None:
+        # The CLOCK_BOOTTIME of the last cycle, and of the last reading.
+        self._at_s = self._read_s = -math.inf
+        # The last cycle's, since when nothing of what follows has changed; and how much of that time is not added yet.
+        self._assessed: tuple[Assessment, ...] | None = None
+        self._passed_s = 0.0
+        self._held: dict[Holder, _Held] = {}
+        # What each account uses, in bytes; None: unknown.
+        self._used: dict[AccountKey, int | None] = {}
+        # Card-seconds a second: what is held, and what is declared and not held.
+        self._rates: dict[Spender, CardSeconds] = {}
+        # Cards on which the driver has given a process, or a client of MPS, more than 0.
+        self._truthful: set[tuple[str, bool]] = set()
+        self._cards: dict[str, CardUtilization] = {}
+        self._by_holder: dict[Holder, float | None] = {}
+        self._by_account: dict[AccountKey, float | None] = {}
+        self._idle_s: dict[AccountKey, float] = {}
+        self._restored: dict[AccountKey, float] = {}
+        self._reported: set[AccountKey] = set()
+        self._by_namespace: dict[str, CardSeconds] = {}
+        # When each of these last held something, as CLOCK_BOOTTIME.
+        self._held_s: dict[str, float] = {}
+        self._by_spender: dict[Spender, CardSeconds] = {}
+
+    def add(
+        self,
+        at_s: float,
+        snapshot: Snapshot,
+        assessments: tuple[Assessment, ...],
+        readings: Sequence[UtilizationReading],
+        idle: Idle,
+        *,
+        gap_s: float,
+    ) -> Utilization:
+        """Add a cycle at a CLOCK_BOOTTIME, and what the driver has said since the last one.
+
+        The time since the last cycle is unknown if that is more than `gap_s`.
+        """
+        if 0.0 < at_s - self._at_s <= gap_s:
+            self._passed_s += at_s - self._at_s
+        self._at_s = at_s
+        for reading in readings:
+            self._take(reading, idle)
+        if at_s - self._read_s > _SAID_S:
+            self._cards = {}
+            self._by_holder, self._by_account = dict.fromkeys(self._by_holder), dict.fromkeys(self._by_account)
+        if assessments is not self._assessed:
+            self._pass()
+            self._assessed = assessments
+            self._hold(snapshot, assessments)
+        found = {key for key, seconds in self._idle_s.items() if idle.after_s and seconds >= idle.after_s}
+        new, self._reported = found - self._reported, found
+        return Utilization(
+            cards=self._cards,
+            by_holder=self._by_holder,
+            by_account=self._by_account,
+            idle_s=dict(self._idle_s),
+            found_idle=frozenset(new),
+            by_namespace=self._by_namespace,
+        )
+
+    def restore(self, idle_s: Mapping[AccountKey, float], idle: Idle) -> None:
+        """Take over for how long accounts computed nothing before this daemon; those reported then aren't found again.
+
+        The time between the two is unknown.
+        """
+        was_read = math.isfinite(self._read_s)
+        self._restored = {key: seconds for key, seconds in idle_s.items() if key in self._idle_s or not was_read}
+        self._resume()
+        self._reported |= {account for account, seconds in idle_s.items() if idle.after_s <= seconds}
+
+    def take_spent(self) -> Mapping[Spender, CardSeconds]:
+        """The card-seconds since this was last called, for the journal."""
+        self._pass()
+        spent, self._by_spender = self._by_spender, {}
+        return spent
+
+    def _pass(self) -> None:
+        """Add the time in which everything was held as it was in the last cycle."""
+        passed_s, self._passed_s = self._passed_s, 0.0
+        if not passed_s:
+            return
+        for held in self._held.values():
+            held.card_s += (held.share or 0.0) * passed_s
+            held.seconds += passed_s
+        self._spend({spender: rate * passed_s for spender, rate in self._rates.items()})
+
+    def _spend(self, spent: Mapping[Spender, CardSeconds]) -> None:
+        by_namespace = dict(self._by_namespace)
+        for spender, part in spent.items():
+            namespace = spender[0]
+            self._by_spender[spender] = self._by_spender.get(spender, _NOTHING) + part
+            by_namespace[namespace] = by_namespace.get(namespace, _NOTHING) + part
+            self._held_s[namespace] = self._at_s
+        for namespace in [each for each, held_s in self._held_s.items() if held_s < self._at_s - _FORGOTTEN_S]:
+            del self._held_s[namespace], by_namespace[namespace]
+        self._by_namespace = by_namespace
+
+    def _take(self, reading: UtilizationReading, idle: Idle) -> None:
+        """Take in what the driver says of the time since its last reading."""
+        self._pass()
+        passed_s = min(reading.at_s - self._read_s, _SAID_S) if math.isfinite(self._read_s) else 0.0
+        self._read_s = reading.at_s
+        self._cards = {card.gpu: card for card in reading.cards}
+        self._trust()
+        spent: dict[Spender, CardSeconds] = {}
+        for holder, held in self._held.items():
+            ratio = self._by_holder[holder] = self._ratio(holder, held)
+            if ratio is not None and 0.0 < held.seconds <= _SAID_S:
+                computing = min(held.card_s, ratio * held.seconds)
+                part = CardSeconds(computing=computing, idle=held.card_s - computing)
+                spent[held.spender] = spent.get(held.spender, _NOTHING) + part
+            held.card_s = held.seconds = 0.0
+        self._spend(spent)
+        self._count_idle(passed_s, idle)
+
+    def _trust(self) -> None:
+        """Note for which kinds of processes the driver gives numbers on a card."""
+        busy = {
+            uuid: {pid for pid, ratio in (card.by_pid or {}).items() if ratio} for uuid, card in self._cards.items()
+        }
+        for holder, held in self._held.items():
+            if of_card := busy.get(holder.gpu):
+                for pid in of_card & held.pids.keys():
+                    self._truthful.add((holder.gpu, held.pids[pid]))
+                of_card -= held.pids.keys()
+        self._truthful |= {(uuid, False) for uuid, of_others in busy.items() if of_others}
+
+    def _ratio(self, holder: Holder, held: _Held) -> float | None:
+        """The ratio of a container on a card, by its processes; None: that of one is unknown."""
+        card = self._cards.get(holder.gpu)
+        if card is None or not card.unclear.isdisjoint(held.pids):
+            return None
+        if card.ratio == 0.0 and not card.by_pid:
+            return 0.0
+        by_pid, total = card.by_pid or {}, 0.0
+        is_doubtful = bool(card.ratio) and not any(by_pid.values())
+        for pid, is_client in held.pids.items():
+            ratio = by_pid.get(pid, 0.0)
+            is_said = card.by_pid is not None and not is_doubtful and (holder.gpu, is_client) in self._truthful
+            if not ratio and card.ratio != 0.0 and not is_said:
+                return None
+            total += ratio
+        return min(total, 1.0)
+
+    def _count_idle(self, passed_s: float, idle: Idle) -> None:
+        """Count for how long each account has computed nothing.
+
+        It starts over if the account may have computed: its card has, and it is not known for whom.
+        """
+        by_account: defaultdict[AccountKey, list[Holder]] = defaultdict(list)
+        for holder, held in self._held.items():
+            by_account[held.account].append(holder)
+        for account, parts in by_account.items():
+            used = self._used.get(account)
+            known = [ratio for holder in parts if (ratio := self._by_holder.get(holder)) is not None]
+            is_known = len(known) == len(parts)
+            gpus = {holder.gpu for holder in parts}
+            self._by_account[account] = min(sum(known) / len(gpus), 1.0) if is_known else None
+            may_compute = any(self._by_holder.get(holder) is None and self._may_compute(holder) for holder in parts)
+            if any(known) or may_compute or (used is not None and used < idle.above):
+                self._idle_s.pop(account, None)
+                self._restored.pop(account, None)
+            elif is_known and used is not None:
+                self._idle_s[account] = self._idle_s.get(account, 0.0) + passed_s
+
+    def _may_compute(self, holder: Holder) -> bool:
+        """Whether the card computes, and its driver has never said of such a process that it did."""
+        card, pids = self._cards.get(holder.gpu), self._held[holder].pids
+        kinds = {(holder.gpu, is_client) for is_client in pids.values()}
+        return card is not None and bool(card.ratio) and not kinds <= self._truthful
+
+    def _hold(self, snapshot: Snapshot, assessments: tuple[Assessment, ...]) -> None:
+        """Take over what is held as of a cycle."""
+        sizes, before = card_sizes(snapshot), self._held
+        self._held, self._used, self._rates = {}, {}, {}
+        for assessment in assessments:
+            spender = (assessment.pod.namespace, assessment.pod.workload)
+            self._used[assessment.account] = assessment.used
+            for use in assessment.uses:
+                self._hold_use(use, assessment.account, spender, sizes, before)
+            if wasted := _waste(assessment, sizes):
+                self._rates[spender] = self._rates.get(spender, _NOTHING) + CardSeconds(unused=wasted)
+        for held in self._held.values():
+            if held.share:
+                self._rates[held.spender] = self._rates.get(held.spender, _NOTHING) + CardSeconds(held=held.share)
+        self._by_holder = {holder: self._by_holder.get(holder) for holder in self._held}
+        accounts = self._used.keys()
+        self._by_account = {key: ratio for key, ratio in self._by_account.items() if key in accounts}
+        self._idle_s = {key: seconds for key, seconds in self._idle_s.items() if key in accounts}
+        self._resume()
+
+    def _hold_use(
+        self,
+        use: AttributedUse,
+        account: AccountKey,
+        spender: Spender,
+        sizes: Mapping[str, int],
+        before: Mapping[Holder, _Held],
+    ) -> None:
+        holder, size = Holder(use.uid, use.container, use.gpu), sizes.get(use.gpu)
+        held = self._held.get(holder)
+        if held is None:
+            held = self._held[holder] = _Held(spender, account, 0.0, {})
+            if (earlier := before.get(holder)) is not None:
+                held.card_s, held.seconds = earlier.card_s, earlier.seconds
+        if not use.ended:
+            held.pids[use.key.pid] = use.mps is not None and bool(use.mps.client)
+        is_known = held.share is not None and use.used is not None and size is not None
+        held.share = (held.share or 0.0) + (use.used or 0) / (size or 1) if is_known else None
+
+    def _resume(self) -> None:
+        """Go on counting where an earlier daemon had come to."""
+        for account in self._used.keys() & self._restored.keys():
+            self._idle_s[account] = self._idle_s.get(account, 0.0) + self._restored.pop(account)
+
+
+_NOTHING: Final = CardSeconds()
+
+
+def _waste(assessment: Assessment, sizes: Mapping[str, int]) -> float:
+    """Which share of its cards an account has declared and doesn't hold; of the node's, if it holds nothing."""
+    if assessment.declared is None or assessment.used is None or not sizes:
+        return 0.0
+    own = [sizes[gpu] for gpu in {use.gpu for use in assessment.uses} if gpu in sizes] or list(sizes.values())
+    return max(assessment.declared - assessment.used, 0) * len(own) / sum(own)
