@@ -28,6 +28,7 @@ _EACH: Final[Mapping[Per, str]] = {
     Per.PLACE: "container and GPU that it uses",
     Per.POD: "pod that uses or declares GPU memory",
     Per.ACCOUNT: "account of such a pod",
+    Per.NAMESPACE: "namespace that holds GPU memory, or did in the last day",
     Per.SHARING: "such account that shares a resource claim with others",
     Per.UNJUDGED: "such account that is neither within nor over",
     Per.HELD: "such account, and brake, with a due kill or eviction that is withheld",
@@ -52,12 +53,12 @@ def metrics_reference() -> str:
     for name, families in SECTIONS.items():
         text = text.replace(f"{{{name}}}", "\n".join(_table(families)))
     text = text.replace("{values}", "\n".join(_values())).replace("{series}", "\n".join(_series()))
-    example = number_of_series(load_policy(POLICY), gpus=16, pods=200)
+    example = number_of_series(load_policy(POLICY), gpus=16, pods=200, namespaces=10)
     return text.replace("{example}", f"{example:,}").replace("{most}", f"{MOST:,}")
 
 
-def number_of_series(policy: Policy, *, gpus: int, pods: int) -> int:
-    """How many series a node has: no MIG, no API, each pod judged and on one GPU, in its own namespace, no action."""
+def number_of_series(policy: Policy, *, gpus: int, pods: int, namespaces: int) -> int:
+    """How many series a node has: no MIG, no API, a judged account and a container on a GPU each pod, nothing done."""
     ways = {(rule.name, step.do) for rule in policy.rules for step in rule.steps}
     there = {
         Per.NODE: 1,
@@ -66,7 +67,7 @@ def number_of_series(policy: Policy, *, gpus: int, pods: int) -> int:
         Per.PLACE: pods,
         Per.POD: pods,
         Per.ACCOUNT: pods,
-        Per.NAMESPACE: pods,
+        Per.NAMESPACE: namespaces,
         Per.SHARING: 0,
         Per.UNJUDGED: 0,
         Per.HELD: 0,

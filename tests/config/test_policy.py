@@ -22,6 +22,7 @@ from watchdog.core.policy import (
     Declaration,
     Draining,
     Events,
+    Idle,
     JournalLimits,
     LimitAnnotation,
     Maintenance,
@@ -106,6 +107,7 @@ def test_every_key_is_compiled() -> None:
     assert policy.pulse == Pulse(every_s=0.1, rise=32 * Mi, looks=Window(count=30, per_s=120.0))
     assert policy.mps == Draining(control="/usr/bin/nvidia-cuda-mps-control", pipe=("/run/mps/pipe",), timeout_s=2.0)
     assert policy.maintenance == Maintenance(alert_after_s=7200.0)
+    assert policy.idle == Idle(after_s=1800.0, above=512 * Mi)
     assert policy.claims == Claims(count_shares=True)
     assert policy.capacity == Capacity(resource="example.com/gpu-memory", amount=40 * Gi, reserve=Gi, unit=Mi)
     page_url = "https://gpu.example.org/{node}/pods/{namespace}/{pod}"

@@ -19,6 +19,7 @@ from tests.report.build import (
     trainer_node,
     withheld,
 )
+from tests.report.test_status import busy
 from tests.worlds import T0, Gi, at, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
@@ -26,6 +27,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MaintenanceStart, MigParent, PodList
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Declaration, Maintenance, Pulse
+from watchdog.core.utilization import CardSeconds
 from watchdog.export.metrics import Metrics
 from watchdog.node.drivers.thread import PulseState
 
@@ -33,11 +35,12 @@ ACCOUNT_LABELS = "namespace pod container gpu rule"
 NAMES_BY_LABELS = {
     "gpu index model driver parent profile": "gpu_info",
     "gpu": "gpu_up gpu_memory_total_bytes gpu_memory_used_bytes gpu_memory_reserved_bytes gpu_memory_residual_bytes "
-    "gpu_memory_unattributed_bytes",
-    "namespace pod container gpu": "container_memory_used_bytes",
+    "gpu_memory_unattributed_bytes gpu_utilization_ratio",
+    "namespace pod container gpu": "container_memory_used_bytes container_gpu_utilization_ratio",
+    "namespace state": "namespace_card_seconds_total",
     "namespace pod": "pod_memory_used_bytes pod_memory_declared_bytes pod_memory_peak_bytes",
     ACCOUNT_LABELS: "account_memory_used_bytes account_memory_declared_bytes account_memory_allowed_bytes "
-    "account_over_limit",
+    "account_over_limit account_idle_seconds",
     f"{ACCOUNT_LABELS} verdict": "account_verdict",
     f"{ACCOUNT_LABELS} brake": "account_withheld",
     "verdict": "accounts",
@@ -50,7 +53,7 @@ NAMES_BY_LABELS = {
     "": "release_seconds_count scan_duration_seconds_count cycle_duration_seconds_count last_cycle_timestamp_seconds "
     "pods_last_sync_timestamp_seconds enforcing breaker_open policy_last_reload_successful "
     "maintenance_since_timestamp_seconds maintenance_alert_after_seconds policy_last_reload_success_timestamp_seconds "
-    "pulse_active pulse_looks_spent_total cycle_late_total",
+    "idle_after_seconds pulse_active pulse_looks_spent_total cycle_late_total",
     "sha256 mode": "policy_info",
     "version python": "build_info",
 }
@@ -65,6 +68,8 @@ def test_names_and_labels_are_the_promised_ones() -> None:
     start = MaintenanceStart(at=at(0), seen=True)
     last = replace(last, outcomes=(killed(release_s=1.0),), suspended=("lock",), plan=held)
     last = replace(last, maintenance="why", maintenance_start=start, policy=replace(last.policy, pulse=Pulse()))
+    spent = {"a": CardSeconds(held=3.0, computing=2.0, idle=1.0)}
+    last = replace(last, utilization=replace(busy().utilization, by_namespace=spent))
     found = after(climbing(9), last)
     ours = {name.removeprefix("gpu_watchdog_") for name, _ in found if name.startswith("gpu_watchdog_")}
     assert {name for name in ours if not name.endswith(("_bucket", "_sum"))} == set(NAMES)

@@ -22,12 +22,15 @@ from tests.report.build import (
 )
 from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
+from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Gpu, MaintenanceStart, Place, PlaceKind, PodList
+from watchdog.core.plan import CycleReport
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration
 from watchdog.core.units import LARGEST
+from watchdog.core.utilization import CardUtilization, Holder, Utilization
 from watchdog.report.sentences.node import maintenance_clause, under_maintenance
 from watchdog.report.status import HealthStatus, Moment, decode, encode
 from watchdog.report.status_build import status_of
@@ -41,11 +44,11 @@ EXPECTED = """
   {"uuid": "GPU-0", "index": 0, "name": "Stub", "parent": null, "gi": null, "ci": null, "profile": null,
    "first_slice": null, "up": true,
    "memory": {"total": 85899345920, "used": 13851269529, "reserved": 268435456, "residual": 268435456},
-   "listed": true, "unattributed": 1073741824},
+   "listed": true, "unattributed": 1073741824, "utilization": null, "utilization_unknown": null},
   {"uuid": "GPU-1", "index": 1, "name": "Stub", "parent": null, "gi": null, "ci": null, "profile": null,
    "first_slice": null, "up": true,
    "memory": {"total": 85899345920, "used": 2147483648, "reserved": 268435456, "residual": 805306368},
-   "listed": true, "unattributed": 0}],
+   "listed": true, "unattributed": 0, "utilization": 0.5, "utilization_unknown": "the cause; the remedy"}],
  "accounts": [
   {"namespace": "a", "pod": "trainer", "uid": "u1", "container": null, "gpu": null, "used": 13314398617,
    "used_at_least": 13314398617, "used_at_most": null, "declared": 8589934592, "declared_by": "veriff.com/gpu-memory",
@@ -67,7 +70,9 @@ EXPECTED = """
     {"step": 2, "do": "kill", "scope": "container", "above": "150%", "threshold_bytes": 16363825396, "for_s": 0, "grace_s": 0,
      "repeat_s": null, "under_pressure": false, "state": "below", "counted_s": 0, "tally_s": null, "since": null}],
    "advice": "use less GPU memory or declare more: set resources.limits[\\"veriff.com/gpu-memory\\"] of container main \
-to at least 11Gi (the allowance is added to this)", "declare_by": null, "left_since": null}],
+to at least 11Gi (the allowance is added to this)", "declare_by": null, "left_since": null, "utilization": 0.25,
+   "containers": [{"container": "main", "gpu": "GPU-0", "utilization": 0.123}, {"container": "main", "gpu": "GPU-1", "utilization": null}],
+   "idle_s": 7201, "idle": true}],
  "unattributed": [{"pid": 9, "gpu": "GPU-0", "used": 1073741824, "reason": "host", "name": "Xorg"}],
  "gaps": [],
  "plan": [
@@ -84,9 +89,18 @@ to at least 11Gi (the allowance is added to this)", "declare_by": null, "left_si
 """  # noqa: E501 - sentences of JSON have no line breaks
 
 
+def busy() -> CycleReport:
+    """The report of a node of which the driver says how busy it is, with a pod that computes nothing."""
+    account = AccountKey(uid="u1")
+    cards = {"GPU-1": CardUtilization(gpu="GPU-1", ratio=0.5, why="the cause; the remedy")}
+    holders = {Holder("u1", "main", "GPU-0"): 0.12345}
+    utilization = Utilization(cards=cards, by_holder=holders, by_account={account: 0.25}, idle_s={account: 7201.4})
+    return replace(climbing(9), utilization=utilization)
+
+
 def test_the_document_is_the_promised_one() -> None:
     """Every name, type, unit and the order of the keys is what the outside relies on."""
-    document = status_document(climbing(9))
+    document = status_document(busy())
     assert document == json.loads(EXPECTED)
     assert json.dumps(document) == json.dumps(json.loads(EXPECTED))
 

@@ -188,15 +188,9 @@ def _pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Met
         if assessment.declared is not None or assessment.verdict is Verdict.MISDECLARED:
             declared[title].add(assessment.declared)
     yield metric(catalogue.CONTAINER_USED, _totals(containers))
-    by_holder = {(holder, pods.get(holder.uid)): ratio for holder, ratio in report.utilization.by_holder.items()}
-    yield metric(
-        catalogue.CONTAINER_UTILIZATION,
-        {
-            (*_title(pod), holder.container, holder.gpu): ratio
-            for (holder, pod), ratio in by_holder.items()
-            if pod is not None
-        }.items(),
-    )
+    by_holder = report.utilization.by_holder.items()
+    busy = {(*_title(pods[each.uid]), each.container, each.gpu): ratio for each, ratio in by_holder if each.uid in pods}
+    yield metric(catalogue.CONTAINER_UTILIZATION, busy.items())
     yield metric(catalogue.POD_USED, _totals(used))
     yield metric(catalogue.POD_DECLARED, _totals(declared))
     shown_peaks: dict[Labels, int] = {}

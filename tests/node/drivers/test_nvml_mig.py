@@ -154,7 +154,7 @@ def test_a_card_put_into_mig_mode_is_noticed_by_its_processes(world: NvmlWorld) 
     world.read(card("a", ghost(1), mig_mode=False))
     reading = world.read(mig_card("a", ghost(2, GIB, gi=2, ci=0)))
     assert (reading.gaps, uses(reading, "MIG-a2")) == ((), {2: GIB})
-    assert reading.parents == (MigParent(uuid="GPU-a", index=0, name="NVIDIA Stub"),)
+    assert reading.parents == (MigParent(uuid="GPU-a", index=0, name="NVIDIA Stub", total=40 * GIB),)
     assert [gpu.uuid for gpu in reading.gpus] == ["MIG-a1", "MIG-a2"]
 
 
