@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.node.support import ENDS_WITH_US, cannot_run, wait_until
-from tests.report.build import Clock, Story, climbing, policy, quiet, serving, trainer_node
-from tests.report.test_status import EXPECTED, busy
+from tests.report.build import Clock, Story, climbing, policy, quiet, serving, trainer_node, utilized
+from tests.report.test_status import EXPECTED
 from tests.worlds import gpu, snapshot
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
@@ -115,7 +115,7 @@ def test_readiness_gives_its_reasons(site: Site) -> None:
 def test_the_status_is_the_promised_json(site: Site) -> None:
     """`/api/status` is the JSON of `scan --json` and the last hour; before the first cycle it is 503 and says why."""
     assert site.status("/api/status") == 503
-    site.endpoints.publish(busy())
+    site.endpoints.publish(utilized())
     response, body = site.get("/api/status")
     assert response.headers["Content-Type"] == "application/json"
     document = json.loads(body)

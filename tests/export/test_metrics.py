@@ -17,9 +17,9 @@ from tests.report.build import (
     quiet,
     trainer,
     trainer_node,
+    utilized,
     withheld,
 )
-from tests.report.test_status import busy
 from tests.worlds import T0, Gi, at, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
@@ -27,7 +27,6 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MaintenanceStart, MigParent, PodList
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Declaration, Maintenance, Pulse
-from watchdog.core.utilization import CardSeconds
 from watchdog.export.metrics import Metrics
 from watchdog.node.drivers.thread import PulseState
 
@@ -68,8 +67,7 @@ def test_names_and_labels_are_the_promised_ones() -> None:
     start = MaintenanceStart(at=at(0), seen=True)
     last = replace(last, outcomes=(killed(release_s=1.0),), suspended=("lock",), plan=held)
     last = replace(last, maintenance="why", maintenance_start=start, policy=replace(last.policy, pulse=Pulse()))
-    spent = {"a": CardSeconds(held=3.0, computing=2.0, idle=1.0)}
-    last = replace(last, utilization=replace(busy().utilization, by_namespace=spent))
+    last = replace(last, utilization=utilized().utilization)
     found = after(climbing(9), last)
     ours = {name.removeprefix("gpu_watchdog_") for name, _ in found if name.startswith("gpu_watchdog_")}
     assert {name for name in ours if not name.endswith(("_bucket", "_sum"))} == set(NAMES)

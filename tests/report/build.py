@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from tests.worlds import NODE, VERIFF, Gi, Mi, at, container, gpu, pod, process, rule, snapshot, step, use
 from watchdog.core.assess import assess
-from watchdog.core.assessment import Inputs
+from watchdog.core.assessment import AccountKey, Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Begun, Brake
 from watchdog.core.decide import decide
@@ -18,6 +18,7 @@ from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Node, Now, Owner, Pod, PodList, ProcessKey, Snapshot
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result, Sent
 from watchdog.core.policy import Allowance, Brakes, Breaker, Events, Policy
+from watchdog.core.utilization import CardSeconds, CardUtilization, Holder, Utilization
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.log import Log
@@ -240,3 +241,17 @@ _CHANGES: WeakKeyDictionary[Journal, Changes] = WeakKeyDictionary()
 def record(journal: Journal, report: CycleReport) -> None:
     """Write down what is new in a report, as the daemon does."""
     journal.write(journal.rows_of(report, _CHANGES.setdefault(journal, Changes()).since(report)))
+
+
+def utilized() -> CycleReport:
+    """The trainer above its limit, on a node of which the driver says how busy it is; it has computed nothing."""
+    account = AccountKey(uid="u1")
+    cards = {"GPU-1": CardUtilization(gpu="GPU-1", ratio=0.5, why="the cause; the remedy")}
+    utilization = Utilization(
+        cards=cards,
+        by_holder={Holder("u1", "main", "GPU-0"): 0.12345},
+        by_account={account: 0.25},
+        idle_s={account: 7201.4},
+        by_namespace={"a": CardSeconds(held=3.0, computing=2.0, idle=1.0)},
+    )
+    return replace(climbing(9), utilization=utilization)

@@ -19,18 +19,16 @@ from tests.report.build import (
     status_document,
     trainer,
     trainer_node,
+    utilized,
 )
 from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
-from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Gpu, MaintenanceStart, Place, PlaceKind, PodList
-from watchdog.core.plan import CycleReport
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration
 from watchdog.core.units import LARGEST
-from watchdog.core.utilization import CardUtilization, Holder, Utilization
 from watchdog.report.sentences.node import maintenance_clause, under_maintenance
 from watchdog.report.status import HealthStatus, Moment, decode, encode
 from watchdog.report.status_build import status_of
@@ -89,18 +87,9 @@ to at least 11Gi (the allowance is added to this)", "declare_by": null, "left_si
 """  # noqa: E501 - sentences of JSON have no line breaks
 
 
-def busy() -> CycleReport:
-    """The report of a node of which the driver says how busy it is, with a pod that computes nothing."""
-    account = AccountKey(uid="u1")
-    cards = {"GPU-1": CardUtilization(gpu="GPU-1", ratio=0.5, why="the cause; the remedy")}
-    holders = {Holder("u1", "main", "GPU-0"): 0.12345}
-    utilization = Utilization(cards=cards, by_holder=holders, by_account={account: 0.25}, idle_s={account: 7201.4})
-    return replace(climbing(9), utilization=utilization)
-
-
 def test_the_document_is_the_promised_one() -> None:
     """Every name, type, unit and the order of the keys is what the outside relies on."""
-    document = status_document(busy())
+    document = status_document(utilized())
     assert document == json.loads(EXPECTED)
     assert json.dumps(document) == json.dumps(json.loads(EXPECTED))
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.monitoring.rules.scenario import under_maintenance
 from tests.monitoring.rules.world import World
-from tests.report.build import killed, trainer, trainer_node, withheld
+from tests.report.build import killed, trainer, trainer_node, utilized, withheld
 from tests.worlds import at, container
 from watchdog.core.brakes import Brake
 from watchdog.core.policy import Pulse
@@ -34,7 +34,7 @@ def _exposed() -> dict[str, set[str]]:
     withholds = replace(report.plan, entries=(withheld(Brake.STALE),))
     sharing = tuple(replace(each, beside=1) for each in report.assessments)
     known = replace(report, assessments=sharing, plan=withholds, policy=replace(report.policy, pulse=Pulse()))
-    daemon.metrics.update(known)
+    daemon.metrics.update(replace(known, utilization=utilized().utilization))
     found: dict[str, set[str]] = defaultdict(set)
     for family in text_string_to_metric_families(render(daemon.metrics.registry, openmetrics=False).decode()):
         for sample in family.samples:
