@@ -23,10 +23,10 @@ from tests.soak.truth import (
     TrueUse,
     comes_first,
     facts_of,
+    heirs,
     is_bright,
     is_masked,
     lags,
-    pods_of,
     protected,
     tenants_uses,
     threshold_bytes,
@@ -224,7 +224,7 @@ class Book:
             given=here.given,
             lit=not hidden and all(gpu.listed for gpu in reading.gpus),
             overdue=here.overdue,
-            heirs=self._heirs(truth),
+            heirs=heirs(truth, here.answers, here.tenants),
         )
 
     def _overdue(self, asked: Now) -> list[frozenset[tuple[str, str]]]:
@@ -266,17 +266,9 @@ class Book:
 
     def _of_another(self, truth: TrueReading) -> set[tuple[str, str]]:
         """The containers of processes that have the PID of a listed one, and are seen because of it."""
-        return {(uid, container) for uid, container, _, _ in self._heirs(truth) if uid in self.standing.tenants}
-
-    def _heirs(self, truth: TrueReading) -> frozenset[tuple[str, str, str, int]]:
-        pods = pods_of(self.standing.tenants)
-        said = ((line, self.standing.answers.get(line.pid)) for line in truth.lines)
-        others = ((line, one.place) for line, one in said if one and (line.task is None or one.key != line.task.key))
-        return frozenset(
-            (place.pod, place.container or "", line.gpu, line.pid)
-            for line, place in others
-            if place.pod and pods.get(place.container or "", place.pod) == place.pod
-        )
+        here = self.standing
+        found = heirs(truth, here.answers, here.tenants)
+        return {(uid, container) for uid, container, _, _ in found if uid in here.tenants}
 
     def intended(self, number: int, entry: PlanEntry, keys: Iterable[ProcessKey], dated: Now, now: Now) -> None:
         """The daemon has written down what it is about to do, with the moment at which it handed that in."""

@@ -511,15 +511,31 @@ def is_needed(
     if any(task.pod == uid and is_trusted_server(task, tenants[uid]) for _, task in servers):
         return True
     own = {(gpu, task.pod) for gpu, task in servers if _serves_its_pod(task, answers, tenants)}
-    open_gpus = {gpu for gpu, task in servers if not _serves_its_pod(task, answers, tenants)}
-    open_gpus |= {gpu for gpu, _ in clients - own}
+    shared = {gpu for gpu, task in servers if not _serves_its_pod(task, answers, tenants)}
+    open_gpus = shared | {gpu for gpu, _ in clients - own}
     mine = {gpu for gpu, pod in clients if pod == uid}
+    # Of a process that has the PID of a listed one nothing is known: it may be a client where there is a server.
+    mine |= {gpu for pod, _, gpu, _ in heirs(truth, answers, tenants) if pod == uid and gpu in shared}
     return not (policy.safety.signal_mps_clients or mine.isdisjoint(open_gpus))
 
 
 def pods_of(tenants: Mapping[str, Tenant]) -> dict[str, str]:
     """The pod of each container that the list has, by its ID: a process that names another one is not believed."""
     return {box.cid: uid for uid, tenant in tenants.items() for box in tenant.boxes if box.known}
+
+
+def heirs(
+    truth: TrueReading, answers: Mapping[int, Process], tenants: Mapping[str, Tenant]
+) -> frozenset[tuple[str, str, str, int]]:
+    """The processes that have the PID of a listed one, by pod, container ID, GPU and PID."""
+    said = ((line, answers.get(line.pid)) for line in truth.lines)
+    others = [(line, one.place) for line, one in said if one and (line.task is None or one.key != line.task.key)]
+    pods = pods_of(tenants) if others else {}
+    return frozenset(
+        (place.pod, place.container or "", line.gpu, line.pid)
+        for line, place in others
+        if place.pod and pods.get(place.container or "", place.pod) == place.pod
+    )
 
 
 def hides_clients(truth: TrueReading, answers: Mapping[int, Process], tenants: Mapping[str, Tenant]) -> bool:
