@@ -12,6 +12,7 @@ from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason
 from watchdog.core.policy import Do, Policy
+from watchdog.core.sharing import Sharing
 from watchdog.export.catalogue import FAMILIES, RESULTS, SECTIONS, Family, MetricKind, Per
 from watchdog.report.recent import MOST
 
@@ -39,6 +40,7 @@ _EACH: Final[Mapping[Per, str]] = {
     Per.MAINTENANCE: "maintenance of the GPUs in progress",
 }
 _VALUES: Final[Mapping[str, type[StrEnum] | tuple[StrEnum, ...]]] = {
+    "sharing": Sharing,
     "verdict": Verdict,
     "action": Do,
     "result": RESULTS,

@@ -32,7 +32,7 @@ from watchdog.node.drivers.thread import PulseState
 
 ACCOUNT_LABELS = "namespace pod container gpu rule"
 NAMES_BY_LABELS = {
-    "gpu index model driver parent profile": "gpu_info",
+    "gpu index model driver parent profile sharing": "gpu_info",
     "gpu": "gpu_up gpu_memory_total_bytes gpu_memory_used_bytes gpu_memory_reserved_bytes gpu_memory_residual_bytes "
     "gpu_memory_unattributed_bytes gpu_utilization_ratio",
     "namespace pod container gpu": "container_memory_used_bytes container_gpu_utilization_ratio",
@@ -108,6 +108,7 @@ def test_what_gpus_have() -> None:
     }
     assert value(found, "gpu_memory_unattributed_bytes", gpu="GPU-1") == 0
     card = {"gpu": "GPU-0", "index": "0", "model": "Stub", "driver": "550.54", "parent": "", "profile": ""}
+    card |= {"sharing": "whole"}
     assert value(found, "gpu_info", **card) == 1
 
 

@@ -22,7 +22,7 @@ from tests.report.build import (
     trainer_node,
     withheld,
 )
-from tests.worlds import at, rule, snapshot
+from tests.worlds import Gi, at, rule, snapshot, use
 from watchdog.core.brakes import Brake
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, Result
@@ -204,6 +204,18 @@ def test_a_cycle_that_is_too_old_claims_nothing_of_use(clock: Clock) -> None:
     assert series(before, "account_verdict") == []
     assert value(found, "account_verdict", **ACCOUNT, verdict="unknown") == 1
     assert value(found, "last_cycle_timestamp_seconds") == report.at.wall_s
+
+
+def test_a_cycle_that_is_too_old_still_shows_how_cards_are_shared(clock: Clock) -> None:
+    """A card on which MPS was seen does not become another series for as long as the driver hangs."""
+    metrics, client = Metrics(now=clock), replace(trainer_node(4), uses=(use(101, Gi, mps=True),))
+    metrics.update(Story().see(client))
+    clock.second = 300
+    found = read(metrics)
+    assert value(found, "gpu_up", gpu="GPU-0") == 0
+    assert [(labels["gpu"], labels["sharing"]) for labels in series(found, "gpu_info")] == [
+        ("GPU-0", "mps"), ("GPU-1", "whole"),
+    ]  # fmt: skip
 
 
 def _without_process(found: Found) -> Found:

@@ -39,6 +39,8 @@ _ANSWERS: Final = (
     ("sort_desc(gpu_watchdog_gpu_memory_unattributed", {"node": "n1"}),
     ("sort_desc(gpu_watchdog_gpu_memory_residual", {"node": "n1"}),
     ("sort(\n", {"node": "n1", "index": "0", "model": "NVIDIA Stub"}),
+    ("sum by (model, sharing)", {"model": "NVIDIA Stub", "sharing": "whole"}),
+    ("sort_desc(\n  count by (node, gpu)", {"node": "n1", "model": "NVIDIA Stub", "sharing": "whole"}),
     ("sum by (namespace)", {"namespace": "vision"}),
     ("max by (namespace, pod) (max_over_time(", {"namespace": "lab", "pod": "creeper"}),
     ("gpu_watchdog_enforcing == 1", {"node": "n1"}),

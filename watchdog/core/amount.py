@@ -217,7 +217,7 @@ def is_cut(resource: str, node: Node) -> bool:
     """Whether a resource is a share of a device, by its name or by the labels of GPU feature discovery."""
     if resource.endswith(_SHARED):
         return True
-    return (_number(node.labels, f"{resource}{_REPLICAS}") or 0) > 1 or _strategy(resource, node) != "none"
+    return (_number(node.labels, f"{resource}{_REPLICAS}") or 0) > 1 or strategy_of(resource, node) != "none"
 
 
 def shares_of(declaration: Declaration, node: Node) -> int | None:
@@ -226,7 +226,7 @@ def shares_of(declaration: Declaration, node: Node) -> int | None:
         return declaration.shares
     label = declaration.shares.removeprefix(LABEL)
     shares = _number(node.labels, label)
-    if shares == 1 and _strategy(label.removesuffix(_REPLICAS), node) == "none":
+    if shares == 1 and strategy_of(label.removesuffix(_REPLICAS), node) == "none":
         return None
     return shares or None
 
@@ -269,7 +269,8 @@ def _number(texts: Mapping[str, str], key: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None
 
 
-def _strategy(resource: str, node: Node) -> str:
+def strategy_of(resource: str, node: Node) -> str:
+    """How the device plugin shares a resource, by the label of GPU feature discovery: `none` if it does not say."""
     return node.labels.get(f"{resource}.sharing-strategy", "") or "none"
 
 

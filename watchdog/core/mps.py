@@ -153,6 +153,19 @@ def mps_gpus(attribution: Attribution) -> set[str]:
     return inside | {use.gpu for use in attribution.unattributed if is_client(use) or has_servers_name(use)}
 
 
+def certain_mps_gpus(attribution: Attribution) -> set[str]:
+    """The GPUs on which MPS is certainly in use: by clients, or by a server that no tenant can have named so."""
+    privileged = {use.gpu for use in attribution.attributed if use.mps is not None and use.mps.privileged}
+    clients = {use.gpu for use in attribution.attributed if is_client(use)}
+    outside = (use for use in attribution.unattributed if is_client(use) or (has_servers_name(use) and _is_system(use)))
+    return privileged | clients | {use.gpu for use in outside}
+
+
+def _is_system(use: Unattributed) -> bool:
+    """Whether a process is the node's own, or that of a trusted server."""
+    return use.reason in (Reason.HOST, Reason.MPS_SERVER)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainableClient:
     """A client that a trusted control daemon can drain."""

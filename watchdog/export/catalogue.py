@@ -147,8 +147,9 @@ _info: Final = partial(Family, kind=MetricKind.INFO)
 
 GPU_INFO: Final = _info(
     "gpu_info",
-    "Always 1. A card in MIG mode has only this series; `parent` and `profile` are set for its instances.",
-    labels=("gpu", "index", "model", "driver", "parent", "profile"),
+    "Always 1. A card in MIG mode has only this series; `parent` and `profile` are set for its instances. `sharing` is "
+    "empty until the node's object is known.",
+    labels=("gpu", "index", "model", "driver", "parent", "profile", "sharing"),
     per=Per.CARD,
 )
 GPU_UP: Final = _of_gpu(

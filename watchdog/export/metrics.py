@@ -20,6 +20,7 @@ from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import Resting, Ticks
 from watchdog.core.residual import Sum
+from watchdog.core.sharing import Sharing
 from watchdog.core.utilization import NO_UTILIZATION, STATES
 from watchdog.export import catalogue
 from watchdog.export.catalogue import (
@@ -33,7 +34,7 @@ from watchdog.export.catalogue import (
     single,
 )
 from watchdog.node.drivers.thread import PulseState
-from watchdog.report.figures import all_gaps, residual_by_gpu, unattributed_by_gpu
+from watchdog.report.figures import all_gaps, residual_by_gpu, sharing_by_gpu, unattributed_by_gpu
 from watchdog.report.recent import LastAction, aged, last_action, merge
 
 Key = TypeVar("Key")
@@ -150,13 +151,13 @@ def _peaks(peaks: Mapping[str, int], report: CycleReport) -> Mapping[str, int]:
 _OVER: Final = {Verdict.OVER: 1.0, Verdict.WITHIN: 0.0}
 
 
-def _gpu_families(report: CycleReport) -> Iterator[Metric]:
-    """The series of each GPU and MIG instance."""
+def _gpu_families(report: CycleReport, sharing: Mapping[str, Sharing | None]) -> Iterator[Metric]:
+    """The series of each GPU and MIG instance; `sharing` is how each is shared."""
     snapshot = report.snapshot
     driver = snapshot.driver or ""
     rows = [(gpu.uuid, str(gpu.index), gpu.name, driver, gpu.parent or "", gpu.profile or "") for gpu in snapshot.gpus]
     rows += [(parent.uuid, str(parent.index), parent.name, driver, "", "") for parent in snapshot.parents]
-    yield metric(catalogue.GPU_INFO, ((row, 1) for row in rows))
+    yield metric(catalogue.GPU_INFO, (((*row, sharing[row[0]] or ""), 1) for row in rows))
     gpus = [((gpu.uuid,), gpu) for gpu in snapshot.gpus]
     yield metric(catalogue.GPU_UP, ((key, float(gpu.up)) for key, gpu in gpus))
     yield metric(catalogue.GPU_TOTAL, ((key, gpu.total) for key, gpu in gpus))
@@ -390,12 +391,12 @@ class Metrics(Collector):
         pulse = self._pulse()
         yield single(catalogue.PULSE_LOOKS_SPENT, pulse.looks_spent)
         if state.report is not None:
-            report = state.report
+            report, sharing = state.report, sharing_by_gpu(state.report)
             if self._now is not None and self._now().boottime_s - state.at_s > report.policy.reset_after_s:
                 report = without_late_values(report)
             yield from _state_families(report)
             yield single(catalogue.PULSE_ACTIVE, float(pulse.is_active) if report.policy.has_pulse else None)
-            yield from _gpu_families(report)
+            yield from _gpu_families(report, sharing)
             yield from _pod_families(report, state.counters.peaks)
             yield from _account_families(report)
 

@@ -8,6 +8,7 @@ from watchdog.core.assessment import Assessment, Reason
 from watchdog.core.model import Gap, Gpu, PinnedLimit, ProcessKey, elapsed_s
 from watchdog.core.plan import CycleReport
 from watchdog.core.residual import residuals_of, total_by_gpu
+from watchdog.core.sharing import Sharing, sharing_of
 from watchdog.core.units import LARGEST
 from watchdog.report.status import PinnedStatus, PinnedTotalStatus
 
@@ -26,6 +27,11 @@ def unattributed_by_gpu(report: CycleReport) -> dict[str, int | None]:
 def residual_by_gpu(report: CycleReport) -> dict[str, int | None]:
     """Used minus reserved minus all processes of each GPU; see `core/residual`."""
     return residuals_of(report.snapshot, report.attribution)
+
+
+def sharing_by_gpu(report: CycleReport) -> Mapping[str, Sharing | None]:
+    """How each GPU is shared, and each card in MIG mode; see `core/sharing`."""
+    return sharing_of(report.snapshot, report.attribution, report.node, report.pods.pods)
 
 
 def all_gaps(report: CycleReport) -> tuple[Gap, ...]:

@@ -91,6 +91,8 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     utilization: Ratio | None = None
     # Why that is unknown; None: it is known, or was not read yet.
     utilization_unknown: str | None = None
+    # A `Sharing`; None: not known yet.
+    sharing: str | None = None
     # That of `scan` has none.
     hour: HourStatus | UnsetType = UNSET
 

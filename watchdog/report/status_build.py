@@ -15,6 +15,7 @@ from watchdog.core.model import Gap, Gpu, Now
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Policy, Step
 from watchdog.core.residual import is_listed
+from watchdog.core.sharing import Sharing
 from watchdog.core.tally import StepKey, Tally, is_tallied
 from watchdog.core.units import LARGEST, format_percent
 from watchdog.core.utilization import Holder, Utilization
@@ -28,6 +29,7 @@ from watchdog.report.figures import (
     pinned_total,
     pods_stale,
     residual_by_gpu,
+    sharing_by_gpu,
     unattributed_by_gpu,
 )
 from watchdog.report.hour import Hour, card
@@ -301,6 +303,7 @@ def status_of(
     these, and no `hour`.
     """
     residual, unattributed, snapshot = residual_by_gpu(report), unattributed_by_gpu(report), report.snapshot
+    sharing = sharing_by_gpu(report)
     hangs = health is not None and health.hangs_since is not None
     stale, bounds = pods_stale(report), Bounds.of(report)
     start, since_s = report.maintenance_start, report.maintenance_since_s
@@ -315,7 +318,7 @@ def status_of(
         stops=tuple(StopStatus(switch=stop.switch, why=stop.why, by=stop.by) for stop in report.stops),
         policy=PolicyStatus(sha256=report.policy.sha256, loaded_at=Moment(report.policy_loaded_at_s)),
         gpus=tuple(
-            _gpu(gpu, residual[gpu.uuid], unattributed[gpu.uuid], report, hour)
+            _gpu(gpu, residual[gpu.uuid], unattributed[gpu.uuid], sharing[gpu.uuid], report, hour)
             for gpu in sorted(snapshot.gpus, key=_place)
         ),
         accounts=tuple(account_status(each, report, bounds, limits, hour) for each in report.assessments),
@@ -418,7 +421,14 @@ def _place(gpu: Gpu) -> tuple[int, str, int, int, int]:
     return gpu.index, gpu.parent or "", first_slice, gi, ci
 
 
-def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, report: CycleReport, hour: Hour | None) -> GpuStatus:
+def _gpu(
+    gpu: Gpu,
+    residual: int | None,
+    unattributed: int | None,
+    sharing: Sharing | None,
+    report: CycleReport,
+    hour: Hour | None,
+) -> GpuStatus:
     busy = report.utilization.cards.get(gpu.uuid)
     return GpuStatus(
         uuid=gpu.uuid,
@@ -437,6 +447,7 @@ def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, report: Cycle
         unattributed=_bytes(unattributed),
         utilization=_ratio(busy.ratio) if busy is not None else None,
         utilization_unknown=inert(busy.why, 600) or None if busy is not None else None,
+        sharing=sharing.value if sharing is not None else None,
         hour=_hour(hour, card(gpu.uuid), report.at) or ABSENT,
     )
 

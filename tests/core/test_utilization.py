@@ -1,0 +1,274 @@
+"""What memory was held for, and who computes nothing: unknown time counts as neither, and accuses nobody."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from tests.worlds import Gi, gpu, pod, snapshot
+from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Verdict
+from watchdog.core.model import MigParent, MpsSigns, ProcessKey, Snapshot
+from watchdog.core.policy import Idle
+from watchdog.core.utilization import CardUtilization, Holder, Utilization, UtilizationMeter, UtilizationReading
+
+CARD: Final = "GPU-0"
+SIZE: Final = 80 * Gi
+IDLE: Final = Idle(after_s=60.0, above=Gi)
+CLIENT: Final = MpsSigns(client=True)
+
+
+def held(name: str, *amounts: int | None, mps: MpsSigns | None = None, declared: int | None = None) -> Assessment:
+    """The account of a pod with one process for each amount on the card; their PIDs are those of its name's letter."""
+    first = 100 * (ord(name[0]) - ord("a") + 1)
+    uses = tuple(
+        AttributedUse(
+            key=ProcessKey(pid=first + number, start_ticks=1), uid=name, container="main", gpu=CARD, used=each, mps=mps
+        )
+        for number, each in enumerate(amounts)
+    )
+    known = [each for each in amounts if each is not None]
+    return Assessment(
+        account=AccountKey(uid=name),
+        pod=pod(name, namespace=f"ns-{name}", name=name),
+        rule=None,
+        used=sum(known) if len(known) == len(amounts) else None,
+        used_at_least=sum(known),
+        declared=declared,
+        declared_by=None,
+        allowed=None,
+        verdict=Verdict.WITHIN,
+        protected=None,
+        uses=uses,
+    )
+
+
+def said(at_s: float, ratio: float | None, by_pid: Mapping[int, float] | None, **more: Any) -> UtilizationReading:
+    """What the driver says of the card."""
+    card = CardUtilization(gpu=CARD, ratio=ratio, by_pid=by_pid, **more)
+    return UtilizationReading(at_s=at_s, cards=(card,))
+
+
+class Watched:
+    """A meter whose cycles come every ten seconds, each with a reading, unless that is None."""
+
+    def __init__(self, seen: Snapshot | None = None) -> None:
+        self.meter = UtilizationMeter()
+        self.at_s = 0.0
+        self.last = Utilization()
+        self._seen = seen or snapshot([], [], [replace(gpu(0), total=SIZE, reserved=0)], 0)
+
+    def see(
+        self,
+        accounts: tuple[Assessment, ...],
+        ratio: float | None = None,
+        by_pid: Mapping[int, float] | None = None,
+        *,
+        times: int = 1,
+        is_read: bool = True,
+        idle: Idle = IDLE,
+        **more: Any,
+    ) -> Utilization:
+        """Let so many cycles pass."""
+        for _ in range(times):
+            self.at_s += 10.0
+            readings = (said(self.at_s, ratio, by_pid, **more),) if is_read else ()
+            self.last = self.meter.add(self.at_s, self._seen, accounts, readings, idle, gap_s=30.0)
+        return self.last
+
+    def idle_s(self, name: str) -> float | None:
+        """For how long a pod has been idle; None: it is not, or that is unknown."""
+        return self.last.idle_s.get(AccountKey(uid=name))
+
+
+def test_held_memory_is_split_into_computing_and_idle() -> None:
+    """A pod with half of a card that uses a fifth of its time: of its half a card, a fifth of a card was computing."""
+    watched = Watched()
+    account = held("a", 40 * Gi)
+    watched.see((account,), 0.2, {100: 0.2})
+    spent = watched.see((account,), 0.2, {100: 0.2}, times=10).by_namespace["ns-a"]
+    assert (spent.held, spent.computing, spent.idle) == pytest.approx((50.0, 20.0, 30.0))
+
+
+def test_four_pods_that_fill_a_card_in_turns_are_all_computing() -> None:
+    """Nobody with a quarter of the memory is called idle for getting a quarter of the card's time."""
+    watched = Watched()
+    accounts = tuple(held(name, 20 * Gi) for name in "abcd")
+    by_pid = {100 * number: 0.25 for number in range(1, 5)}
+    watched.see(accounts, 1.0, by_pid)
+    spent = watched.see(accounts, 1.0, by_pid, times=10).by_namespace
+    assert [spent[f"ns-{name}"].idle for name in "abcd"] == pytest.approx([0.0] * 4)
+    assert spent["ns-a"].computing == pytest.approx(25.0)
+
+
+def test_an_instance_is_a_share_of_its_whole_card() -> None:
+    """MIG: a full instance of a seventh of a card holds a seventh of a card, and its utilisation is unknown."""
+    instance = replace(gpu(0), total=10 * Gi, reserved=0, parent="GPU-P", gi=1, ci=0)
+    seen = replace(snapshot([], [], [instance], 0), parents=(MigParent(uuid="GPU-P", index=0, name="", total=70 * Gi),))
+    watched = Watched(seen)
+    watched.see((held("a", 10 * Gi),), None, None, why="MIG")
+    spent = watched.see((held("a", 10 * Gi),), None, None, times=7, why="MIG").by_namespace["ns-a"]
+    assert (spent.held, spent.computing, spent.idle) == pytest.approx((10.0, 0.0, 0.0))
+    assert watched.last.cards[CARD].why == "MIG"
+
+
+@pytest.mark.parametrize(
+    ("before", "ratio", "by_pid", "more", "expected"),
+    [
+        # The card was idle: everybody was.
+        (None, 0.0, {}, {}, 0.0),
+        (None, 0.0, None, {}, 0.0),
+        (None, 0.0, {100: 0.0}, {}, 0.0),
+        # The card computes, and the driver has never said that a process does: it may be any of them.
+        (None, 0.6, {}, {}, None),
+        (None, 0.6, {100: 0.0}, {}, None),
+        (None, 0.6, None, {}, None),
+        # The driver gives numbers of processes, so its 0 is one.
+        ({200: 0.5}, 0.6, {200: 0.5}, {}, 0.0),
+        ({100: 0.5}, 0.6, {200: 0.5}, {}, 0.0),
+        ({999: 0.5}, 0.6, {999: 0.5}, {}, 0.0),
+        # But never while the card computes, and nobody does.
+        ({100: 0.5}, 0.6, {}, {}, None),
+        # What it gives counts at once.
+        (None, 0.6, {100: 0.3}, {}, 0.3),
+        (None, 0.0, {100: 0.3}, {}, 0.3),
+        # An impossible number is no 0.
+        ({200: 0.5}, 0.6, {200: 0.5}, {"unclear": frozenset({100})}, None),
+        (None, 0.0, {}, {"unclear": frozenset({100})}, None),
+        # Nothing is said.
+        ({200: 0.5}, None, None, {"why": "not supported"}, None),
+    ],
+)
+def test_a_zero_counts_only_if_it_can_be_trusted(
+    before: dict[int, float] | None,
+    ratio: float | None,
+    by_pid: dict[int, float],
+    more: dict[str, Any],
+    expected: float,
+) -> None:
+    """A driver that says 0 of everybody while its card computes makes nobody idle."""
+    watched = Watched()
+    accounts = (held("a", 40 * Gi), held("b", 40 * Gi))
+    watched.see(accounts, 0.5, before) if before is not None else watched.see(accounts, is_read=False)
+    watched.see(accounts, ratio, by_pid, **more)
+    assert watched.last.by_holder[Holder("a", "main", CARD)] == expected
+    assert watched.last.by_account[AccountKey(uid="a")] == expected
+
+
+def test_numbers_of_an_mps_server_say_nothing_of_its_clients() -> None:
+    """Where the server is said to compute for its clients, a client's 0 is unknown until some client has more."""
+    watched = Watched()
+    accounts = (held("a", Gi, mps=MpsSigns(server=True, client=False)), held("b", 2 * Gi, mps=CLIENT), held("c", Gi))
+    watched.see(accounts, 0.5, {100: 0.5}, times=2)
+    ratios = watched.last.by_account
+    assert [ratios[AccountKey(uid=name)] for name in "abc"] == [0.5, None, 0.0]
+    clients = (*accounts, held("d", Gi, mps=CLIENT))
+    watched.see(clients, 0.5, {100: 0.5, 400: 0.1}, times=2)
+    assert watched.last.by_account[AccountKey(uid="b")] == 0.0
+
+
+def test_what_computes_nothing_for_long_is_found_once() -> None:
+    """The incident begins after `after`, is found once, and once more only after the pod has computed."""
+    watched, account = Watched(), held("a", 2 * Gi)
+    found = [bool(watched.see((account,), 0.0, {}).found_idle) for _ in range(12)]
+    assert found == [False] * 6 + [True] + [False] * 5  # the first reading says nothing of the time before it
+    assert watched.last.is_idle_holder(AccountKey(uid="a"), IDLE)
+    watched.see((account,), 0.1, {100: 0.1})
+    assert watched.idle_s("a") is None
+    assert watched.last.known_idle_s == {AccountKey(uid="a"): 0.0}
+    assert sum(bool(watched.see((account,), 0.0, {}).found_idle) for _ in range(12)) == 1
+
+
+@pytest.mark.parametrize(
+    ("account", "idle"),
+    [
+        (held("a", Gi // 2), IDLE),
+        (held("a", None), IDLE),
+        (held("a", 2 * Gi), Idle(after_s=0.0)),
+        (held("a", 2 * Gi), Idle(after_s=60.0, above=3 * Gi)),
+    ],
+)
+def test_who_is_no_idle_holder(account: Assessment, idle: Idle) -> None:
+    """Who holds little, or an unknown amount, is not found, nor anybody if the policy turns it off."""
+    watched = Watched()
+    assert not any(watched.see((account,), 0.0, {}, idle=idle).found_idle for _ in range(20))
+
+
+def test_unknown_time_neither_counts_nor_starts_over() -> None:
+    """While the driver says nothing, what was counted stays; the same without any reading."""
+    watched, account = Watched(), held("a", 2 * Gi)
+    watched.see((account,), 0.0, {}, times=4)
+    watched.see((account,), None, None, why="paused", times=20)
+    assert watched.idle_s("a") == 30.0
+    watched.see((account,), is_read=False, times=20)
+    assert (watched.idle_s("a"), watched.last.by_account[AccountKey(uid="a")]) == (30.0, None)
+    assert watched.see((account,), 0.0, {}).idle_s[AccountKey(uid="a")] == pytest.approx(
+        60.0
+    )  # at most three intervals
+
+
+def test_it_starts_over_where_the_card_computes_for_nobody_knows_whom() -> None:
+    """With a driver that lies with zeros, a pod that computes now and then never becomes idle."""
+    watched, account = Watched(), held("a", 2 * Gi)
+    for _ in range(10):
+        watched.see((account,), 0.0, {100: 0.0}, times=5)
+        watched.see((account,), 0.9, {100: 0.0})
+    assert not watched.last.idle_s
+
+
+def test_a_busy_neighbour_does_not_start_it_over() -> None:
+    """With a driver that gives numbers, a pod is found idle beside one that computes, also where these lag behind."""
+    watched, accounts = Watched(), (held("a", 2 * Gi), held("b", 2 * Gi))
+    watched.see(accounts, 0.9, {200: 0.9})
+    watched.see(accounts, 0.9, {200: 0.9}, times=3)
+    watched.see(accounts, 0.9, {})
+    watched.see(accounts, 0.9, {200: 0.9}, times=2)
+    assert (watched.idle_s("a"), watched.idle_s("b")) == (50.0, None)
+
+
+def test_a_restart_goes_on_counting() -> None:
+    """What an earlier daemon had counted is added, and what it had reported is not found again."""
+    watched, accounts = Watched(), (held("a", 2 * Gi), held("b", 2 * Gi))
+    watched.meter.restore({AccountKey(uid="a"): 50.0, AccountKey(uid="b"): 70.0, AccountKey(uid="gone"): 1.0}, IDLE)
+    found = [sorted(key.uid for key in watched.see(accounts, 0.0, {}).found_idle) for _ in range(4)]
+    assert found == [[], ["a"], [], []]
+    assert (watched.idle_s("a"), watched.idle_s("b")) == (80.0, 100.0)
+
+
+def test_a_restart_does_not_count_before_what_was_seen_to_compute() -> None:
+    """If the journal is opened late, what has computed since the start is not made idle by what came before."""
+    watched, accounts = Watched(), (held("a", 2 * Gi), held("b", 2 * Gi))
+    watched.see(accounts, 0.5, {100: 0.5}, times=2)
+    watched.meter.restore({AccountKey(uid="a"): 50.0, AccountKey(uid="b"): 50.0}, IDLE)
+    watched.see(accounts, 0.0, {}, times=2)
+    assert (watched.idle_s("a"), watched.idle_s("b")) == (20.0, 80.0)
+
+
+def test_what_a_namespace_held_is_not_lost_with_its_pods() -> None:
+    """The counters of a namespace stay for a day after its last pod, so that no scrape misses the end."""
+    watched = Watched()
+    watched.see((held("a", 80 * Gi),), 1.0, {100: 1.0}, times=3)
+    after = watched.see((), 0.0, {}, times=100).by_namespace["ns-a"]
+    assert after.held == pytest.approx(30.0)
+    assert after.computing == pytest.approx(20.0)  # the last ten seconds ended with a pod of which nothing was said
+    others = (held("b", Gi),)
+    assert "ns-a" not in watched.see(others, 0.0, {}, times=8641).by_namespace
+
+
+def test_what_is_declared_and_not_held_is_counted() -> None:
+    """Of a card of which a pod declares half and holds a quarter, a quarter is unused; the journal takes it once."""
+    watched = Watched()
+    account = held("a", 20 * Gi, declared=40 * Gi)
+    watched.see((account,), 0.0, {}, times=5)
+    ((spender, spent),) = watched.meter.take_spent().items()
+    assert (spender[0], spender[1].kind) == ("ns-a", "Pod")
+    assert (spent.unused, spent.held) == pytest.approx((10.0, 10.0))
+    assert watched.meter.take_spent() == {}
+
+
+def test_a_long_silence_is_not_counted() -> None:
+    """A machine that was suspended for an hour holds nothing in that hour."""
+    watched = Watched()
+    watched.see((held("a", 80 * Gi),), 1.0, {100: 1.0})
+    watched.at_s += 3600.0
+    assert watched.see((held("a", 80 * Gi),), 1.0, {100: 1.0}).by_namespace == {}
