@@ -24,12 +24,13 @@ class Alertmanager(Served):
         """`folder` gets configuration, log and data."""
         super().__init__("alertmanager", folder, config, f"--storage.path={folder / 'data'}", *_FLAGS)
 
-    def send(self, *alerts: Mapping[str, str], resolved: bool = False) -> None:
+    def send(self, *alerts: Mapping[str, str], resolved: bool = False, **annotations: str) -> None:
         """Send alerts as Prometheus does, each by its labels; `resolved`: they have ended now."""
         now = dt.datetime.now(dt.UTC)
         # They begin now: an alert older than the group's wait is sent on at once, before others can silence it.
         began, ended = (now - dt.timedelta(milliseconds=1), now) if resolved else (now, now + dt.timedelta(minutes=5))
-        body = [{"labels": dict(each), "startsAt": began.isoformat(), "endsAt": ended.isoformat()} for each in alerts]
+        times = {"startsAt": began.isoformat(), "endsAt": ended.isoformat(), "annotations": annotations}
+        body = [{"labels": dict(each), **times} for each in alerts]
         ask(self.port, "POST", "/api/v2/alerts", body)
 
     def alerts(self) -> list[dict[str, Any]]:

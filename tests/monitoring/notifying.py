@@ -1,7 +1,8 @@
-"""The example of deploy/alertmanager/ with a receiver of the test's own in the place of its address."""
+"""The examples of deploy/alertmanager/ with receivers of the test's own in the place of their addresses."""
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -9,10 +10,15 @@ import yaml
 from tests.monitoring.scraping import DEPLOY
 from tests.node.support import REPOSITORY
 
-EXAMPLE: Final = REPOSITORY / "deploy" / "alertmanager" / "alertmanager.yaml"
+EXAMPLES: Final = REPOSITORY / "deploy" / "alertmanager"
+EXAMPLE: Final = EXAMPLES / "alertmanager.yaml"
+SLACK: Final = EXAMPLES / "slack.yaml"
+EMAIL: Final = EXAMPLES / "email.yaml"
+TEMPLATES: Final = EXAMPLES / "gpu-memory-watchdog.tmpl"
 ALERTS: Final = DEPLOY / "alerts.yaml"
 RECORDING: Final = DEPLOY / "recording.yaml"
 _RECEIVER: Final = "http://alert-receiver.monitoring.svc:8080"
+_SECRETS: Final = "/etc/alertmanager/secrets"
 _TIMES: Final = ("group_wait", "group_interval")
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 Config = dict[str, Any]
@@ -23,9 +29,21 @@ def example(receiver: str, *, wait: str | None = None) -> Config:
     text = EXAMPLE.read_text(encoding="utf-8")
     assert _RECEIVER in text
     config: Config = yaml.safe_load(text.replace(_RECEIVER, receiver))
-    if wait is not None:
-        config["route"].update(dict.fromkeys(_TIMES, wait))
-        _hurry(config["route"])
+    return config if wait is None else hurrying(config, wait)
+
+
+def with_messages(example: Path, secrets: Path, *, wait: str) -> Config:
+    """The example for Slack or e-mail with its templates, its secrets in this folder, and this time in all routes."""
+    text = example.read_text(encoding="utf-8")
+    assert _SECRETS in text
+    config: Config = yaml.safe_load(text.replace(_SECRETS, str(secrets)))
+    return hurrying({**config, "templates": [str(TEMPLATES)]}, wait)
+
+
+def hurrying(config: Config, wait: str) -> Config:
+    """The configuration, with every alert sent after this time."""
+    config["route"].update(dict.fromkeys(_TIMES, wait))
+    _hurry(config["route"])
     return config
 
 

@@ -1,4 +1,4 @@
-"""A receiver of Alertmanager's webhooks on loopback that keeps the alerts it got."""
+"""A receiver of Alertmanager's webhooks, or of messages to Slack, on loopback: it keeps what it got."""
 
 import json
 import threading
@@ -34,15 +34,17 @@ class Webhook:
 
     def __init__(self) -> None:
         self._got: list[Notified] = []
-        keep = self._got.extend
+        self._messages: list[tuple[str, Mapping[str, Any]]] = []
+        keep, keep_message = self._got.extend, self._messages.append
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                keep(_alerts(self.path, body))
+                keep(_alerts(self.path, body)) if "alerts" in body else keep_message((self.path, body))
                 self.send_response(200)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", "2")
                 self.end_headers()
+                self.wfile.write(b"ok")  # as Slack answers
 
             def log_message(self, *_: object) -> None:
                 """Print nothing: a test's output is its own."""
@@ -67,6 +69,10 @@ class Webhook:
     def got(self, name: str | None = None, *, status: str = "firing") -> list[Notified]:
         """The alerts that came so far in one status (`firing` or `resolved`), of one alertname or all, oldest first."""
         return [each for each in self._got if name in (None, each.name) and each.status == status]
+
+    def messages(self, path: str) -> list[Mapping[str, Any]]:
+        """The bodies that came to a path and are no alerts, such as Slack's, oldest first."""
+        return [body for at, body in self._messages if at == path]
 
     def wait_until(self, found: Callable[[], list[Notified]], limit_s: float = 60.0) -> list[Notified]:
         """Wait until there are alerts of some kind."""

@@ -1,0 +1,57 @@
+"""A mail server on loopback that keeps what it gets: enough of SMTP for Alertmanager, without TLS."""
+
+import base64
+import email
+import email.policy
+import socketserver
+import threading
+from email.message import EmailMessage
+from typing import Self
+
+
+class Mailbox:
+    """A context manager: it listens inside."""
+
+    def __init__(self) -> None:
+        self.mails: list[EmailMessage] = []
+        self.passwords: list[str] = []
+        mails, passwords = self.mails, self.passwords
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                self.wfile.write(b"220 mailbox\r\n")
+                while line := self.rfile.readline():
+                    command, _, rest = line.decode().strip().partition(" ")
+                    match command.upper():
+                        case "EHLO":
+                            self.wfile.write(b"250-mailbox\r\n250 AUTH PLAIN\r\n")
+                        case "AUTH":
+                            passwords.append(base64.b64decode(rest.split()[1]).decode().rpartition("\0")[2])
+                            self.wfile.write(b"235 ok\r\n")
+                        case "DATA":
+                            self.wfile.write(b"354 go on\r\n")
+                            text = b"".join(iter(self.rfile.readline, b".\r\n"))
+                            mails.append(email.message_from_bytes(text, policy=email.policy.default))
+                            self.wfile.write(b"250 ok\r\n")
+                        case "QUIT":
+                            self.wfile.write(b"221 bye\r\n")
+                            return
+                        case _:
+                            self.wfile.write(b"250 ok\r\n")
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="mailbox")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, `HOST:PORT`."""
+        return f"127.0.0.1:{self._server.server_address[1]}"
