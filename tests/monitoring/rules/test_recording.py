@@ -1,18 +1,23 @@
 """The recording rules on what the real collector exposes: each gives what its name says."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.monitoring.rules.promtool import RECORDING, hold, rules
+from tests.monitoring.rules.dcgm import Scraped, scrape
+from tests.monitoring.rules.promtool import RECORDING, ROOT, hold, rules
 from tests.monitoring.rules.world import World
 from tests.report.build import killed, trainer, trainer_node
-from tests.worlds import Gi, at, gpu
+from tests.worlds import Gi, at, gpu, process, snapshot, use
 from watchdog.core.brakes import Brake
+from watchdog.core.model import MigParent
 from watchdog.core.plan import Outcome
 
 pytestmark = pytest.mark.slow
+PAGE = (ROOT / "docs" / "prometheus.md").read_text(encoding="utf-8")
+QUERY = re.compile(r"^```promql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WAY = {"rule": "notebooks", "action": "kill"}
 
 
@@ -95,12 +100,77 @@ def unknown_parts() -> World:
     return world
 
 
+def beside_dcgm(scraped: Scraped | None) -> World:
+    """A pod on a card and on two MIG instances of another, a second pod on the card, and what dcgm-exporter says there.
+
+    It names one pod of the card, and the pod of one of the instances. None: there is no dcgm-exporter.
+    """
+    world = World("east")
+    daemon = world.daemon(pods=(trainer(), trainer(name="lone", namespace="b", uid="u2")))
+    if scraped is not None:
+        scrape(world, scraped)
+    instances = tuple(gpu(9, uuid=f"MIG-{i}", parent="GPU-9", gi=i, ci=0, profile="1g.6gb") for i in (3, 5))
+    placed = [
+        use(101, Gi),
+        use(201, Gi),
+        *(replace(use(102 + i, Gi), gpu=each.uuid) for i, each in enumerate(instances)),
+    ]
+    processes = [*(process(pid, "u1/main") for pid in (101, 102, 103)), process(201, "u2/main")]
+    seen = snapshot(placed, processes, (gpu(0), *instances), parents=(MigParent(uuid="GPU-9", index=9, name="Stub"),))
+    for moment in world.until(2):
+        daemon.see(replace(seen, at=at(moment)))
+    return world
+
+
+def what_dcgm_exporter_says(scraped: Scraped) -> World:
+    """Each value under the labels of the watchdog: by card, and by the pods that both name. No other card comes in."""
+    world = beside_dcgm(scraped)
+    card, with_mig = {"node": "n1", "gpu": "GPU-0"}, {"node": "n1", "gpu": "GPU-9"}
+    both = {"GPU_TEMP": (48, 50), "POWER_USAGE": (40.979, 31.25), "XID_ERRORS": (79, 0)}
+    for name, (first, second) in both.items():
+        world.gives(f"node_gpu:DCGM_FI_DEV_{name}:max", (card, first), (with_mig, second))
+    one = {"ECC_SBE_VOL_TOTAL": 7, "ECC_DBE_VOL_TOTAL": 1, "UNCORRECTABLE_REMAPPED_ROWS": 2}
+    for name, value in one.items():
+        world.gives(f"node_gpu:DCGM_FI_DEV_{name}:max", (card, value))
+    first_pod, second_pod = {"namespace": "a", "pod": "trainer"}, {"namespace": "b", "pod": "lone"}
+    on_card, on_mig = {**card, **first_pod}, {**with_mig, **first_pod}
+    world.gives("namespace_pod_gpu:gpu_watchdog_card:group", (on_card, 1), (on_mig, 1), ({**card, **second_pod}, 1))
+    world.gives("namespace_pod_gpu:gpu_watchdog_card_dcgm:group", (on_card, 1), (on_mig, 1))
+    for name, (of_card, of_mig) in both.items():
+        world.gives(f"namespace_pod_gpu:DCGM_FI_DEV_{name}:max", (on_card, of_card), (on_mig, of_mig))
+    (query,) = QUERY.findall(PAGE.partition("\n## With dcgm-exporter\n")[2].partition("\n## ")[0])
+    world.gives(query.strip(), (on_card, 79), ({**card, **second_pod}, 79))
+    for name in ("ECC_DBE_VOL_TOTAL", "UNCORRECTABLE_REMAPPED_ROWS"):
+        world.gives(f"namespace_pod_gpu:DCGM_FI_DEV_{name}:max", (on_card, one[name]))
+    return world
+
+
+def without_dcgm() -> World:
+    """Where there is no dcgm-exporter the rules give nothing, and pods are on their cards all the same."""
+    world = beside_dcgm(None)
+    world.gives('count({__name__=~".*DCGM.*|.*dcgm.*"})')
+    world.gives("count by (cluster) (namespace_pod_gpu:gpu_watchdog_card:group)", ({}, 3))
+    return world
+
+
+def dcgm_alone() -> World:
+    """Without the watchdog's series they give nothing either."""
+    world = World()
+    scrape(world, "default")
+    world.wait(1)
+    world.gives('count({__name__=~".*:DCGM.*|.*:gpu_watchdog_card.*"})')
+    return world
+
+
 def test_each_gives_what_its_name_says(tmp_path: Path) -> None:
-    """Both worlds, in one run of promtool."""
-    hold((after_a_kill(), unknown_parts()), tmp_path, RECORDING)
+    """Every world, in one run of promtool."""
+    beside = (what_dcgm_exporter_says("default"), what_dcgm_exporter_says("honored"), without_dcgm(), dcgm_alone())
+    hold((after_a_kill(), unknown_parts(), *beside), tmp_path, RECORDING)
 
 
 def test_every_record_is_asked_for() -> None:
     """No recording rule without a test of what it gives."""
     text = Path(__file__).read_text(encoding="utf-8")
-    assert [each["record"] for each in rules(RECORDING) if each["record"] not in text] == []
+    # Those of dcgm-exporter are asked for by the names of its fields.
+    names = [re.sub(r"^\w+:DCGM_FI_DEV_(\w+):max$", r"\1", each["record"]) for each in rules(RECORDING)]
+    assert [name for name in names if name not in text] == []
