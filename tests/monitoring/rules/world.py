@@ -20,7 +20,7 @@ from watchdog.export.metrics import Metrics, render
 
 STEP_S: Final = 30
 _LONGEST_MIN: Final = 90
-_NAME: Final = re.compile(r"[a-z][a-zA-Z0-9_:]*")
+_NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_:]*")
 JOB: Final = "gpu-memory-watchdog"
 RUNBOOKS: Final = f"{PLACEHOLDER}/docs/runbooks.md"
 # What a moment of a scenario shows of its alert: that it is there; that it is not one step below the threshold, or just
