@@ -20,8 +20,10 @@ _FOCUSED: Final = """() => {
   if (!e || e === document.body) return null;
   return {text: e.textContent, outline: getComputedStyle(e).outlineStyle, width: getComputedStyle(e).outlineWidth};
 }"""
+# What is collapsed can't be reached until it is opened.
 REACHABLE: Final = """() => [...document.querySelectorAll(
-  'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]')].map(e => e.textContent)"""
+  'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]')]
+  .filter(e => e.matches('summary') || !e.closest('details:not([open])')).map(e => e.textContent)"""
 # What sticks out to the right, be it hidden by its parent or not.
 WIDTHS: Final = """() => ({page: document.documentElement.scrollWidth, window: window.innerWidth,
   beyond: [...document.querySelectorAll('body *')].filter(e => !e.closest('.defs, thead')

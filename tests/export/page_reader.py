@@ -26,7 +26,8 @@ _BLOCKS: Final = frozenset(
 class Read(HTMLParser):
     """A page taken apart: its text by section (by the ID of the heading), its elements, and what is wrong with it.
 
-    `rows` has the cells of each row of a section's tables.
+    `rows` has the cells of each row of a section's tables; `texts` each text with the elements around it and the
+    address of its link, which is empty without one.
     """
 
     def __init__(self, html: str) -> None:
@@ -34,8 +35,10 @@ class Read(HTMLParser):
         self.sections: defaultdict[str, list[str]] = defaultdict(list)
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.rows: defaultdict[str, list[list[str]]] = defaultdict(list)
+        self.texts: list[tuple[str, tuple[str, ...], str]] = []
         self.ids: list[str] = []
         self._open: list[str] = []
+        self._link = ""
         self._section = ""
         self.feed(html)
         self.close()
@@ -51,6 +54,8 @@ class Read(HTMLParser):
         self.elements.append((tag, values))
         if "id" in values:
             self.ids.append(values["id"])
+        if tag == "a":
+            self._link = values["href"]
         if tag == "section":
             self._section = values["aria-labelledby"]
         if tag == "tr":
@@ -67,6 +72,8 @@ class Read(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self._open.pop() == tag, "elements are closed in their order"
+        if tag == "a":
+            self._link = ""
         if tag == "section":
             self._section = "after"
         if tag in _BLOCKS:
@@ -79,6 +86,7 @@ class Read(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._open and self._open[-1] not in ("style", "title"):
             self.sections[self._section].append(data)
+            self.texts.append((data, tuple(self._open), self._link))
             if _CELLS & set(self._open):
                 self.rows[self._section][-1][-1] += data
 

@@ -11,7 +11,7 @@ from tests.worlds import at, gpu, rule, snapshot, step
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MaintenanceStart, PodList
 from watchdog.core.plan import CycleReport, StopNote
-from watchdog.export.page_headline import Headline, PodName, headline
+from watchdog.export.page_headline import Headline, headline
 from watchdog.report.progress import Level
 from watchdog.report.status import HealthStatus, Moment
 
@@ -179,14 +179,3 @@ def test_long_names_do_not_fill_a_phone() -> None:
     """In big letters a name has 63 characters at most."""
     long = trainer(namespace="n" * 253, name="p" * 253)
     assert len(reported(Story(pods=(long,)).run(12.4, 9)).state) < 140
-
-
-@pytest.mark.parametrize("name", ["trainer-2", "trainer.b", "trainers", "trainer"])
-@pytest.mark.parametrize("namespace", ["a", "a-a"])
-def test_a_name_in_the_headline_is_a_whole_name(namespace: str, name: str) -> None:
-    """A pod whose name has that of another in it is linked to its own page."""
-    other = Headline(level=Level.BAD, state="", pods=(PodName("a", "trainer"), PodName(namespace, name)))
-    before, pod, after = other.around_pod(f"Cause. {namespace}/{name} was killed 7s ago.")
-    assert (before, pod, after) == ("Cause. ", PodName(namespace, name), " was killed 7s ago.")
-    ends = Headline(level=Level.BAD, state="", pods=(PodName("a", "trainer"),))
-    assert ends.around_pod("It is a/trainer.") == ("It is ", PodName("a", "trainer"), ".")

@@ -7,17 +7,17 @@ from watchdog.core.plan import Result
 from watchdog.core.residual import Sum
 from watchdog.core.units import format_bytes
 from watchdog.export.documentation import Document, runbook
+from watchdog.export.names import GpuName, PodName
 from watchdog.export.page import stop_enforcement, template
 from watchdog.export.page_cards import amount, cards
-from watchdog.export.page_headline import PodName, headline
+from watchdog.export.page_headline import headline
 from watchdog.export.page_pods import Row, place
-from watchdog.export.paths import path_of
 from watchdog.export.subject_page import REFRESH_S, SUBJECT_STYLE, SubjectInput, action_row
 from watchdog.report.hour import HOUR_S, Mark, card
 from watchdog.report.progress import Level as Urgency
 from watchdog.report.sentences.node import STRAYS, StrayWords, gap_subject, gpu_label, unlisted
 from watchdog.report.status import GapStatus, GpuStatus, RecentStatus
-from watchdog.report.text import byte_cell, inert
+from watchdog.report.text import byte_cell
 
 _MOST_ACCOUNTS: Final = 100
 _MOST_STRAYS: Final = 20
@@ -98,12 +98,12 @@ def _facts(seen: SubjectInput, gpu: GpuStatus) -> Iterator[tuple[str, str]]:
         yield "Free", format_bytes(memory.total - memory.used)
 
 
-def _siblings(seen: SubjectInput, gpu: GpuStatus) -> Iterator[tuple[str, str]]:
-    """The other MIG instances of its card, each with its page."""
+def _siblings(seen: SubjectInput, gpu: GpuStatus) -> Iterator[tuple[GpuName, str]]:
+    """The other MIG instances of its card, each with its UUID if only that tells it apart."""
     for other in seen.status.gpus:
         if gpu.parent is not None and other.parent == gpu.parent and other is not gpu:
             is_same = (other.index, other.gi) == (gpu.index, gpu.gi)
-            yield f"{gpu_label(other)}{f' ({inert(other.uuid)})' if is_same else ''}", path_of(other, seen.status.gpus)
+            yield seen.seen.gpu(other.uuid), other.uuid if is_same else ""
 
 
 def _accounts(seen: SubjectInput, gpu: GpuStatus) -> Iterator[Row]:
@@ -123,7 +123,7 @@ def _accounts(seen: SubjectInput, gpu: GpuStatus) -> Iterator[Row]:
                 account.title,
                 {
                     "pod": PodName(account.namespace, account.pod),
-                    "place": place(account, seen.seen.labels),
+                    "place": place(account, seen.seen),
                     "here": amount(here.total, here.at_least),
                     "used": amount(account.used, account.least),
                     "allowed": format_bytes(account.allowed) if account.allowed is not None else "",
@@ -150,7 +150,13 @@ def _concerns(gap: GapStatus, gpu: GpuStatus, seen: SubjectInput) -> bool:
 
 def _gap(gap: GapStatus, seen: SubjectInput) -> Row:
     since = f"since {seen.seen.clock(gap.since)}" if gap.since is not None else ""
-    return {"what": gap_subject(gap, seen.status.gpus), "why": gap.why, "remedy": gap.remedy or "", "since": since}
+    return {
+        "what": gap_subject(gap, seen.status.gpus),
+        "subjects": seen.seen.subjects_of(gap),
+        "why": gap.why,
+        "remedy": gap.remedy or "",
+        "since": since,
+    }
 
 
 def _marked(seen: SubjectInput, marks: Iterable[Mark]) -> Iterator[RecentStatus]:

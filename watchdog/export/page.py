@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final, cast
 from watchdog.core.residual import Sum
 from watchdog.core.rules import MODE, REASON
 from watchdog.core.units import ByteColumn, format_bytes, format_duration
+from watchdog.export.names import PodName, short_names, with_subjects
 from watchdog.export.page_cards import Bar, account_bar, amount, bar_terms, cards
-from watchdog.export.page_headline import SEE_ABOVE, STOPPED, Headline, PageInput, PodName, headline, short_names
+from watchdog.export.page_headline import SEE_ABOVE, STOPPED, Headline, PageInput, headline
 from watchdog.export.page_hour import account_hour
 from watchdog.export.page_pods import Row, place, pod_table
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_NAMESPACE
@@ -27,7 +28,7 @@ from watchdog.report.progress import AccountProgress, Level
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.action import result_short
 from watchdog.report.sentences.node import STRAYS, StrayWords, gap_subject, reason_given, unlisted
-from watchdog.report.status import AccountStatus, Status, UnattributedStatus
+from watchdog.report.status import AccountStatus, GapStatus, Status, UnattributedStatus
 from watchdog.report.text import capital, count, inert, span
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"inert": inert, "short": short_names}
+    environment.filters |= {"inert": inert, "short": short_names, "with_subjects": with_subjects}
     return environment
 
 
@@ -91,7 +92,7 @@ POLICY: Final = content_policy(STYLE)
 def page(seen: PageInput) -> tuple[str, int]:
     """The page as of now, also before the first cycle; and after how many seconds to reload it."""
     head, status = headline(seen), seen.status
-    gaps = list(_remedies(status, head)) if status is not None else []
+    gaps = list(_remedies(seen, status, head)) if status is not None else []
     refresh_s = _CALM_REFRESH_S if head.level is Level.GOOD else _REFRESH_S
     most_over, most_gaps = (None, None) if seen.query.shows_all else (_MOST_OVER, _MOST_REMEDIES)
     urgent = [_urgent(progress, seen, number) for number, progress in enumerate(seen.urgent[:most_over])]
@@ -119,6 +120,7 @@ def page(seen: PageInput) -> tuple[str, int]:
         pod_terms=bar_terms(pods.bars, (css for css, _ in urgent_terms)),
         health=[(title, head.shortened(value), is_good) for title, value, is_good in _health(seen)],
         unlisted=unlisted(seen.unlisted),
+        unlisted_gpus=[seen.gpu(gpu.uuid) for gpu in seen.unlisted],
     )
     return html, refresh_s
 
@@ -127,6 +129,7 @@ def _urgent(progress: AccountProgress, seen: PageInput, number: int) -> Row:
     """An account that is over its limit or has a next step. The first few have details, and the first one advice."""
     account, has_details, is_first = progress.account, number < _WITH_DETAILS, number == 0
     allowed, declared = account.allowed, account.declared
+    sharers = account.shared_with if isinstance(account.shared_with, tuple) else ()
     is_default = account.declared_by == "default"
     source = (
         f'from the default of rule "{inert(account.rule or "")}"'
@@ -137,11 +140,14 @@ def _urgent(progress: AccountProgress, seen: PageInput, number: int) -> Row:
     shown = (step for step in progress.steps if step.is_held or (has_details and step is progress.gravest))
     return {
         "pod": PodName(account.namespace, account.pod),
-        "place": place(account, seen.labels),
+        "place": place(account, seen),
+        "subjects": seen.subjects_beside(account),
         "steps": progress.steps,
         "bar": account_bar(account),
         "hour": account_hour(account),
-        "used": amount(account.used, account.least) + _together(account),
+        "used": amount(account.used, account.least),
+        "together": format_bytes(account.compared) if sharers and account.compared != account.least else "",
+        "sharers": [PodName.of(title) for title in sharers],
         "allowed": format_bytes(allowed) if allowed is not None else "",
         "origin": origin,
         "excess": format_bytes(account.compared - allowed)
@@ -152,14 +158,6 @@ def _urgent(progress: AccountProgress, seen: PageInput, number: int) -> Row:
         "protected": account.protected if has_details else None,
         "advice": account.advice if is_first else None,
     }
-
-
-def _together(account: AccountStatus) -> str:
-    """What it uses with the pods on its claim, and which these are."""
-    if account.compared == account.least or not isinstance(account.shared_with, tuple):
-        return ""
-    others = ", ".join(short_names(inert(title)) for title in account.shared_with)
-    return f", {format_bytes(account.compared)} with {others} on its claim"
 
 
 def _without_repeats(rows: Iterable[Row]) -> Iterator[Row]:
@@ -226,11 +224,13 @@ def _recent(seen: PageInput, status: Status) -> Iterator[Row]:
     column = ByteColumn.of(each for action in recent for each in (action.compared, action.allowed))
     for action in recent:
         at_s, allowed, css = action.at or 0.0, action.allowed, Level.BAD if is_action(action) else Level.WATCH
+        pod = PodName(action.namespace or "", action.pod or "")
         used = amount(None if action.used is None else action.compared, action.compared, column.text)
         yield {
             "time": seen.clock(at_s),
             "ago": seen.ago(at_s),
-            "pod": PodName(action.namespace or "", action.pod or ""),
+            "pod": pod,
+            "subjects": (pod, seen.gpu(action.gpu or "")),
             "container": action.container,
             "result": result_short(action),
             "css": css.value,
@@ -240,20 +240,24 @@ def _recent(seen: PageInput, status: Status) -> Iterator[Row]:
         }
 
 
-def _remedies(status: Status, head: Headline) -> Iterator[Row]:
+def _remedies(seen: PageInput, status: Status, head: Headline) -> Iterator[Row]:
     """Data gaps by remedy and reason: the names of the first few, and how many more there are.
 
     What the headline says already is not repeated.
     """
-    by_remedy: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    by_remedy: defaultdict[str, defaultdict[str, list[GapStatus]]] = defaultdict(lambda: defaultdict(list))
     for gap in status.gaps:
-        by_remedy[gap.remedy or ""][gap.why].append(gap_subject(gap, status.gpus))
+        by_remedy[gap.remedy or ""][gap.why].append(gap)
     for remedy, by_reason in by_remedy.items():
-        shown = [(names[:_MOST_OF_A_KIND], why) for why, names in by_reason.items()][:_MOST_OF_A_KIND]
+        shown = [(gaps[:_MOST_OF_A_KIND], why) for why, gaps in by_reason.items()][:_MOST_OF_A_KIND]
         pointer = "" if all(head.says(why) for why in by_reason) else SEE_ABOVE
         yield {
-            "gaps": [(names, SEE_ABOVE if head.says(why) else why) for names, why in shown],
-            "more": sum(map(len, by_reason.values())) - sum(len(names) for names, _ in shown),
+            "gaps": [
+                ([gap_subject(gap, status.gpus) for gap in gaps], SEE_ABOVE if head.says(why) else why)
+                for gaps, why in shown
+            ],
+            "subjects": [subject for gaps, _ in shown for gap in gaps for subject in seen.subjects_of(gap)],
+            "more": sum(map(len, by_reason.values())) - sum(len(gaps) for gaps, _ in shown),
             "remedy": pointer if head.says(remedy) else remedy,
         }
 
@@ -274,7 +278,7 @@ def _unattributed(seen: PageInput, status: Status) -> Iterator[Row]:
                 "processes": count(len({use.pid for use in uses}), "process", "processes"),
                 "means": words.several,
                 "largest": [
-                    (use.name or "unnamed", use.pid, amount(use.used), seen.labels.get(use.gpu, use.gpu))
+                    (use.name or "unnamed", use.pid, amount(use.used), seen.gpu(use.gpu))
                     for use in uses[:_MOST_OF_A_KIND]
                 ],
                 "more": max(len(uses) - _MOST_OF_A_KIND, 0),

@@ -12,9 +12,8 @@ from typing import Final
 
 from watchdog.core.residual import Sum
 from watchdog.core.units import format_bytes
-from watchdog.export.page_headline import PodName
+from watchdog.export.names import PodName, gpu_names
 from watchdog.export.page_hour import Sparkline, sparkline
-from watchdog.export.paths import path_of
 from watchdog.report.sentences.node import card_label, gpu_label
 from watchdog.report.status import AccountStatus, GpuStatus, Status
 from watchdog.report.text import capital, count, inert
@@ -158,11 +157,12 @@ def cards(status: Status, *, names_all: bool) -> CardSection:
     fillings = _FILLINGS if len(status.gpus) <= _SOME_CARDS else _NAMED_OF_MANY
     models = {_model(gpu) for gpu in status.gpus}
     names = {account.uid: PodName(account.namespace, account.pod) for account in status.accounts}
+    paths = gpu_names(status.gpus)
     over = frozenset(account.uid for account in status.accounts if account.verdict == "over")
     made = tuple(
         _card(
             gpu,
-            path_of(gpu, status.gpus),
+            paths[gpu.uuid].path,
             own := _pods(names, over, pods[gpu.uuid], fillings),
             unattributed[gpu.uuid].at_least,
             most_named=len(own) if names_all else _named(own, fillings, len(status.gpus)),

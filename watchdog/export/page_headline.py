@@ -1,21 +1,19 @@
-"""The input of the status page, its names, and its headline: the state of the node in a sentence, and what to do."""
+"""The input of the status page, and its headline: the state of the node in a sentence, and what to do."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 from urllib.parse import parse_qs, quote
 
 from watchdog.core.model import MAINTENANCE, OBJECT_GAPS, GapReason
-from watchdog.export.paths import pod_path
+from watchdog.export.names import GpuName, PodName, Subject, gpu_names
 from watchdog.report.progress import AccountProgress, Level, by_urgency
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.action import result_short
 from watchdog.report.sentences.brakes import suspended_because
 from watchdog.report.sentences.node import (
     breaker_open,
-    gpu_label,
     gpu_labels,
     maintenance_clause,
     pods_stale,
@@ -23,12 +21,8 @@ from watchdog.report.sentences.node import (
     unlisted,
 )
 from watchdog.report.status import AccountStatus, GapStatus, GpuStatus, HealthStatus, RecentStatus, Status
-from watchdog.report.text import capital, clock_time, count, inert, shorten, span
+from watchdog.report.text import capital, clock_time, count, inert, span
 
-_LONGEST_SHOWN: Final = 40  # characters of a name; the UUID of a GPU has as many
-_LONG_NAMES: Final = re.compile(rf"[^\s/]{{{_LONGEST_SHOWN + 1},}}")
-# A name that is no part of a longer one; a full stop behind it may end a sentence.
-_WHOLE_NAME: Final = r"(?<![\w./\\-]){}(?![\w/\\-]|\.[\w.])"
 _RECENT_S: Final = 900.0  # how long a kill or eviction stays in the headline
 _CHECK_DRIVER: Final = (
     "check the driver on the node: nvidia-smi, and the kernel log for NVRM and Xid. If both are fine, delete the "
@@ -47,34 +41,6 @@ _LONGEST_FILTER: Final = 400  # more than any name that Kubernetes gives, so wha
 _MOST_FIELDS: Final = 20
 
 
-def short_names(text: str) -> str:
-    """A text in which each name of more than 40 characters lacks its middle, such as both parts of `namespace/pod`."""
-    if len(text) <= _LONGEST_SHOWN:
-        return text
-    return _LONG_NAMES.sub(lambda name: shorten(name[0], _LONGEST_SHOWN), text)
-
-
-@dataclass(frozen=True, slots=True)
-class PodName:
-    """A pod as the page names it; page.html renders all of them by one macro, `pod_name`."""
-
-    namespace: str
-    pod: str
-    # Whether it is listed under its namespace, which then is not part of the name.
-    is_grouped: bool = False
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """The name as it is shown, each long part without its middle; and the whole one."""
-        whole = inert(self.pod) if self.is_grouped else f"{inert(self.namespace)}/{inert(self.pod)}"
-        return short_names(whole), whole
-
-    @property
-    def path(self) -> str:
-        """The path of its page; empty if it has none."""
-        return pod_path(self.namespace, self.pod)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
     """What the reader asks of the page by its address: `/?still&all&pod=alice`."""
@@ -85,6 +51,9 @@ class PageQuery:
     shows_all: bool = False
     # The text by which the pods are filtered; empty: they are not.
     pod: str = ""
+    # The status page from itself, as pages of pods and GPUs have it.
+    root: ClassVar[str] = ""
+    path: ClassVar[str] = ""
 
     @classmethod
     def of(cls, query: str) -> Self:
@@ -129,9 +98,31 @@ class PageInput:
         return tuple(progress for progress in self.by_urgency if progress.needs_attention)
 
     @cached_property
-    def labels(self) -> Mapping[str, str]:
-        """The short name of each GPU, by its UUID."""
-        return {gpu.uuid: gpu_label(gpu) for gpu in (self.status.gpus if self.status is not None else ())}
+    def gpus(self) -> Mapping[str, GpuName]:
+        """The name of each GPU by its UUID, in the order of the node."""
+        return gpu_names(self.status.gpus if self.status is not None else ())
+
+    def gpu(self, uuid: str) -> GpuName:
+        """The name of a GPU; of one that the node does not have, its UUID."""
+        return self.gpus.get(uuid) or GpuName(label=inert(uuid), uuid=uuid)
+
+    @cached_property
+    def titles(self) -> Mapping[str, PodName]:
+        """The pods that have an account, by `namespace/name`."""
+        return {progress.account.title: PodName.of(progress.account.title) for progress in self.by_urgency}
+
+    def subjects_beside(self, account: AccountStatus) -> tuple[Subject, ...]:
+        """The pods and GPUs that sentences about an account name."""
+        others = account.shared_with if isinstance(account.shared_with, tuple) else ()
+        ahead = (account.behind_pod,) if isinstance(account.behind_pod, str) else ()
+        uuids = dict.fromkeys([account.gpu or "", *(process.gpu for process in account.processes)])
+        return *map(PodName.of, (account.title, *others, *ahead)), *map(self.gpu, uuids)
+
+    def subjects_of(self, gap: GapStatus) -> tuple[Subject, ...]:
+        """The pods and GPUs that a gap is about."""
+        words = dict.fromkeys([gap.gpu or "", *gap.what.replace(",", " ").split()])
+        found = (self.gpus.get(word) or self.titles.get(word) for word in words)
+        return tuple(subject for subject in found if subject is not None)
 
     @cached_property
     def as_of(self) -> str:
@@ -165,16 +156,8 @@ class Headline:
     state: str
     rest: str = ""
     remedy: str = ""
-    # Those that it names, each text at most one of them.
-    pods: tuple[PodName, ...] = ()
-
-    def around_pod(self, text: str) -> tuple[str, PodName | None, str]:
-        """A text of it around the pod that it names: what comes before, the pod, and what comes after."""
-        for pod in self.pods:
-            # Names can be the beginning or the end of others: `a/trainer` of `a/trainer-2`.
-            if found := re.search(_WHOLE_NAME.format(re.escape(pod.names[0])), text):
-                return text[: found.start()], pod, text[found.end() :]
-        return text, None, ""
+    # Those that it names.
+    subjects: tuple[Subject, ...] = ()
 
     def says(self, text: str) -> bool:
         """Whether a text is part of it."""
@@ -237,7 +220,7 @@ def _responding(seen: PageInput, status: Status) -> Headline:
         state=" ".join(filter(None, [mode, *state])),
         rest=" ".join(filter(None, rest)),
         remedy=remedy,
-        pods=tuple(_named(seen, status)),
+        subjects=(*_named(seen, status), *(seen.gpu(gpu.uuid) for gpu in (*down, *seen.unlisted))),
     )
 
 

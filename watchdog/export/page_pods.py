@@ -1,16 +1,17 @@
 """The pods of the status page: which of them a filter leaves, grouped by namespace if they are many."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
 from watchdog.core.units import ByteColumn
+from watchdog.export.names import GpuName, PodName
 from watchdog.export.page_cards import Bar, account_bar, amount
-from watchdog.export.page_headline import PageInput, PodName
+from watchdog.export.page_headline import PageInput
 from watchdog.export.page_hour import account_hour
 from watchdog.report.progress import AccountProgress, Level
-from watchdog.report.sentences.node import few
+from watchdog.report.sentences.node import MOST_NAMED
 from watchdog.report.status import AccountStatus
 from watchdog.report.text import count, inert
 
@@ -122,10 +123,23 @@ def _problems(accounts: Iterable[AccountProgress]) -> Iterable[tuple[str, str]]:
             yield css.value, f"{verdicts[verdict]} {_STATES.get(verdict, verdict)}"
 
 
-def place(account: AccountStatus, labels: Mapping[str, str]) -> str:
-    """The part of a pod that an account covers: `container main, GPU 0`; empty: the whole pod."""
-    gpu = account.gpu
-    return ", ".join(filter(None, (_container(account), "" if gpu is None else inert(labels.get(gpu, gpu)))))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The part of a pod that an account covers; without container and GPU the whole pod."""
+
+    # `container main`, or empty.
+    container: str
+    gpu: GpuName | None
+
+    @property
+    def text(self) -> str:
+        """The part in words; empty: the whole pod."""
+        return ", ".join(filter(None, (self.container, self.gpu.label if self.gpu is not None else "")))
+
+
+def place(account: AccountStatus, seen: PageInput) -> Place:
+    """The part of its pod that an account covers."""
+    return Place(container=_container(account), gpu=seen.gpu(account.gpu) if account.gpu is not None else None)
 
 
 def _container(account: AccountStatus) -> str:
@@ -136,12 +150,12 @@ def _container(account: AccountStatus) -> str:
     return f"container {inert(container)}" if container else "an unknown container"
 
 
-def _gpus(account: AccountStatus, labels: Mapping[str, str]) -> list[str]:
-    """The names of the GPUs that an account's memory is on, in the order of the node."""
+def _gpus(account: AccountStatus, seen: PageInput) -> list[GpuName]:
+    """The GPUs that an account's memory is on, in the order of the node."""
     used = {process.gpu for process in account.processes} if account.gpu is None else {account.gpu}
     if len(used) == 1:
-        return [labels.get(uuid) or inert(uuid) for uuid in used]
-    return [*(label for uuid, label in labels.items() if uuid in used), *map(inert, sorted(used - labels.keys()))]
+        return [*map(seen.gpu, used)]
+    return [*(gpu for uuid, gpu in seen.gpus.items() if uuid in used), *map(seen.gpu, sorted(used - seen.gpus.keys()))]
 
 
 def _row(progress: AccountProgress, seen: PageInput, column: ByteColumn, *, is_grouped: bool, names_rule: bool) -> Row:
@@ -150,12 +164,14 @@ def _row(progress: AccountProgress, seen: PageInput, column: ByteColumn, *, is_g
     most, allowed, declared = account.used_at_most, account.allowed, account.declared
     state = _STATES.get(account.verdict, account.verdict)
     verdict_css = Level.WATCH.value if account.verdict in _URGENT_VERDICTS else ""
-    gpus = _gpus(account, seen.labels)
+    gpus = _gpus(account, seen)
     return {
         "pod": PodName(account.namespace, account.pod, is_grouped),
         "container": _container(account),
         "rule": account.rule if names_rule else None,
-        "gpus": few(gpus) if gpus else "unknown" if account.used is None else "none",
+        "gpus": gpus[:MOST_NAMED],
+        "more_gpus": len(gpus) - MOST_NAMED,
+        "without_gpus": "unknown" if account.used is None else "none",
         "bar": account_bar(account),
         "hour": account_hour(account),
         "used": amount(account.used, account.least, column.text),

@@ -13,11 +13,11 @@ from watchdog.core.plan import Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.documentation import Document, runbook
+from watchdog.export.names import GpuName, Subject
 from watchdog.export.page import stop_enforcement, template
 from watchdog.export.page_cards import account_bar
 from watchdog.export.page_headline import headline
-from watchdog.export.page_pods import Row, place
-from watchdog.export.paths import path_of
+from watchdog.export.page_pods import Place, Row, place
 from watchdog.export.plot import Level, Plot
 from watchdog.export.subject_page import (
     REFRESH_S,
@@ -62,8 +62,8 @@ _RUNBOOKS_OF_ACTIONS: Final[Mapping[Do, str]] = {Do.KILL: "GPUMemoryPodKilled", 
 class AccountSection:
     """What the page has about one account, or about one that is gone."""
 
-    # The part of the pod that it covers; empty: the whole pod.
-    place: str
+    # The part of the pod that it covers.
+    place: Place
     # Which pod it is about; empty: there is one of this name.
     whose: str = ""
     plot: Plot
@@ -72,10 +72,14 @@ class AccountSection:
     # None: it is gone.
     progress: AccountProgress | None = None
     bar: object = None
+    # The pods and GPUs that its sentences name.
+    subjects: tuple[Subject, ...] = ()
     summary: tuple[str, ...] = ()
     # Where its limit comes from.
     limit: tuple[str, ...] = ()
     declared: tuple[tuple[str, str], ...] = ()
+    # What claims gave it, on each GPU.
+    given: tuple[tuple[GpuName, str], ...] = ()
     rule: tuple[str, ...] = ()
     steps: tuple[Row, ...] = ()
     # The action in progress, as a sentence.
@@ -109,8 +113,8 @@ def pod_page(seen: SubjectInput) -> str:
         state=_state(seen, accounts, actions),
         node_state=head if head.remedy else None,
         owner=_owner(accounts),
-        sections=[make() for _, make in sections[:_MOST_IN_FULL]],
-        more=[name or "the whole pod" for name, _ in sections[_MOST_IN_FULL:]],
+        sections=[make() for _, _, make in sections[:_MOST_IN_FULL]],
+        more=[(part, whose) for part, whose, _ in sections[_MOST_IN_FULL:]],
         done=[
             action_row(action, seen.seen, is_earlier=_is_earlier(action, accounts))
             for action in actions[:_MOST_ACTIONS]
@@ -168,8 +172,8 @@ def _owner(accounts: Sequence[AccountProgress]) -> str:
 
 def _sections(
     seen: SubjectInput, accounts: Sequence[AccountProgress]
-) -> Iterator[tuple[str, Callable[[], AccountSection]]]:
-    """The accounts, then what the hour has of parts that are no account any more: the name of each, and its section."""
+) -> Iterator[tuple[Place, str, Callable[[], AccountSection]]]:
+    """The accounts, then what the hour has of parts that are no account any more: which part of which pod each is."""
     lives = dict(seen.hour.of_pod(seen.query.namespace, seen.query.pod))
     found = {each.account: each for each in seen.report.assessments}
     present = {each.account.uid for each in accounts}
@@ -179,15 +183,16 @@ def _sections(
     has_several = len(present) > 1 or any(key.uid not in present for key in lives if present)
     for progress in accounts:
         whose = _whose(progress.account) if has_several else ""
-        name, key = place(progress.account, seen.seen.labels), _key(progress)
-        yield _joined(name, whose), partial(_section, seen, progress, found.get(key), drawn[key], whose)
+        key = _key(progress)
+        make = partial(_section, seen, progress, found.get(key), drawn[key], whose)
+        yield place(progress.account, seen.seen), whose, make
     gone: dict[AccountKey, list[Series]] = {}
     for key, series in lives.items():
         gone.setdefault(key if key.uid in present else replace(key, uid=""), []).append(series)
     for key, left in gone.items():
         whose = (f"pod UID {inert(key.uid)}" if key.uid else "another pod of this name") if has_several else ""
-        name = place(AccountStatus(container=key.container, gpu=key.gpu), seen.seen.labels)
-        yield _joined(name, whose), partial(_gone, seen, name, left, whose)
+        part = place(AccountStatus(container=key.container, gpu=key.gpu), seen.seen)
+        yield part, whose, partial(_gone, seen, part, left, whose)
 
 
 def _key(progress: AccountProgress) -> AccountKey:
@@ -214,14 +219,10 @@ def _whose(account: AccountStatus) -> str:
     return f"{_EARLIER}, {uid}" if account.left_since is not None else f"pod {uid}"
 
 
-def _joined(name: str, whose: str) -> str:
-    return ", ".join(filter(None, (name, whose)))
-
-
-def _gone(seen: SubjectInput, name: str, series: Sequence[Series], whose: str) -> AccountSection:
+def _gone(seen: SubjectInput, part: Place, series: Sequence[Series], whose: str) -> AccountSection:
     last = seen.seen.clock(seen.now.wall_s - (seen.now.boottime_s - max(each.seen_s for each in series)))
     gone = f"It was last seen at {last}."
-    return AccountSection(place=name, whose=whose, plot=seen.draw(series, ()), gone=gone)
+    return AccountSection(place=part, whose=whose, plot=seen.draw(series, ()), gone=gone)
 
 
 def _section(
@@ -240,14 +241,16 @@ def _section(
     )
     planned = {entry.step: entry for entry in steps_by_account(status).get(account.key, ())}
     return AccountSection(
-        place=place(account, seen.seen.labels),
+        place=place(account, seen.seen),
         whose=whose,
         plot=seen.draw(series, _levels(account)),
         progress=progress,
         bar=account_bar(account),
+        subjects=seen.seen.subjects_beside(account),
         summary=(*said.use, *said.verdict),
         limit=(*said.limit, *said.remarks),
-        declared=(*(declared_as(assessment) if assessment is not None else ()), *_given(account, seen)),
+        declared=tuple(declared_as(assessment)) if assessment is not None else (),
+        given=tuple(_given(account, seen)),
         rule=said.rule,
         steps=tuple(_step(step, account, planned.get(step.step), seen) for step in account.ladder),
         under_way=under_way_sentence(account.under_way, status) if account.under_way is not None else "",
@@ -256,11 +259,11 @@ def _section(
     )
 
 
-def _given(account: AccountStatus, seen: SubjectInput) -> Iterator[tuple[str, str]]:
+def _given(account: AccountStatus, seen: SubjectInput) -> Iterator[tuple[GpuName, str]]:
     """What claims gave it, on each GPU."""
     if isinstance(account.declared_by_gpu, dict):
         for uuid, amount in account.declared_by_gpu.items():
-            yield f"claims on {seen.seen.labels.get(uuid, uuid)}", format_bytes(amount)
+            yield seen.seen.gpu(uuid), format_bytes(amount)
 
 
 def _levels(account: AccountStatus) -> Iterator[Level]:
@@ -313,23 +316,22 @@ def _step(step: StepStatus, account: AccountStatus, entry: PlanStatus | None, se
     }
 
 
-def _withheld(seen: SubjectInput, accounts: Sequence[AccountProgress]) -> Iterator[str]:
-    """What withholds its steps now, a sentence each."""
+def _withheld(seen: SubjectInput, accounts: Sequence[AccountProgress]) -> Iterator[tuple[str, tuple[Subject, ...]]]:
+    """What withholds its steps now, a sentence each, with those that it names."""
     planned = steps_by_account(seen.status)
     for progress in accounts:
         for entry in planned.get(progress.account.key, ()):
             if entry.withheld_by is not None and entry.held_because:
                 short = planned_short(entry, progress.account, seen.status, seen.seen.passed_s)
-                yield f"{capital(short)}: {entry.held_because}."
+                subjects = seen.seen.subjects_beside(progress.account)
+                yield f"{capital(short)}: {entry.held_because}.", subjects
 
 
-def _gpus(seen: SubjectInput, accounts: Sequence[AccountProgress]) -> Iterator[tuple[str, str]]:
-    """The GPUs on which it has memory: each with its page."""
+def _gpus(seen: SubjectInput, accounts: Sequence[AccountProgress]) -> Iterator[GpuName]:
+    """The GPUs on which it has memory."""
     used = {process.gpu for progress in accounts for process in progress.account.processes}
     used |= {progress.account.gpu for progress in accounts if progress.account.gpu is not None}
-    for gpu in seen.status.gpus:
-        if gpu.uuid in used:
-            yield seen.seen.labels[gpu.uuid], path_of(gpu, seen.status.gpus)
+    yield from (gpu for uuid, gpu in seen.seen.gpus.items() if uuid in used)
 
 
 def _documents(

@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
+from watchdog.export.names import PodName, gpu_path, pod_path
 from watchdog.export.page import STYLE, content_policy
-from watchdog.export.page_headline import PageInput, PodName
-from watchdog.export.paths import gpu_path, path_of, pod_path
+from watchdog.export.page_headline import PageInput
 from watchdog.export.plot import Level, Moment, Plot, plot
 from watchdog.report.hour import HOUR_S, Hour, Series
 from watchdog.report.progress import Level as Urgency
@@ -96,9 +96,10 @@ class SubjectInput:
 
 def action_row(action: RecentStatus, seen: PageInput, *, is_earlier: bool = False) -> dict[str, object]:
     """A recent action with all that is said about it; `is_earlier`: it was on an earlier pod of the page's name."""
-    at_s = action.at or 0.0
+    at_s, pod = action.at or 0.0, PodName(action.namespace or "", action.pod or "")
     return {
-        "pod": PodName(action.namespace or "", action.pod or ""),
+        "pod": pod,
+        "subjects": (pod, seen.gpu(action.gpu or "")),
         "is_earlier": is_earlier,
         "container": action.container,
         "result": result_short(action),
@@ -116,7 +117,7 @@ def nothing_of(seen: SubjectInput) -> str:
     query, status = seen.query, seen.status
     unseen = "".join(f"\n{sentence}" for sentence in out_of_sight(status))
     if query.gpu:
-        paths = [(gpu, path_of(gpu, status.gpus)) for gpu in status.gpus]
+        paths = [(gpu, seen.seen.gpus[gpu.uuid].path) for gpu in status.gpus]
         named = [f"/{path}" for gpu, path in paths if path and gpu.has_name(query.gpu)]
         if named:
             return (

@@ -18,7 +18,7 @@ from watchdog.report.text import clock_time, count, inert, quoted, rfc3339
 
 TIMERS_PAUSED: Final = "timers are paused, and no pod is killed or evicted"
 _LONGEST: Final = 600
-_MOST_NAMED: Final = 3
+MOST_NAMED: Final = 3  # the others are counted
 _CHECK_DRIVER: Final = (
     "The node's operator should check its GPU driver (`nvidia-smi`, and the kernel log for NVRM and Xid)."
 )
@@ -82,7 +82,7 @@ def gpu_labels(gpus: Sequence[GpuStatus]) -> str:
 
 def few(names: Sequence[str]) -> str:
     """The first few of some names, and how many more there are: `a, b, c and 2 more`."""
-    first, more = list(names[:_MOST_NAMED]), len(names) - _MOST_NAMED
+    first, more = list(names[:MOST_NAMED]), len(names) - MOST_NAMED
     last = f"{more} more" if more > 0 else first.pop()
     return f"{', '.join(first)} and {last}" if first else last
 
@@ -135,8 +135,8 @@ def _actions_continue(status: Status) -> str:
     titles = [account.title for account in status.accounts if account.under_way is not None]
     titles += [entry.title for entry in status.plan if entry.pending is not None]
     pods = sorted({inert(title) for title in titles})
-    more = f" and {count(len(pods) - _MOST_NAMED, 'more pod')}" if len(pods) > _MOST_NAMED else ""
-    known = f"; in progress: {', '.join(pods[:_MOST_NAMED])}{more}" if pods else ""
+    more = f" and {count(len(pods) - MOST_NAMED, 'more pod')}" if len(pods) > MOST_NAMED else ""
+    known = f"; in progress: {', '.join(pods[:MOST_NAMED])}{more}" if pods else ""
     return f"Actions already in progress may continue, up to SIGKILL or a retried eviction{known}."
 
 
@@ -186,10 +186,10 @@ def unanswered(status: Status, now_s: float) -> tuple[str, ...]:
     if no_answer := _blind(status, now_s):
         return (no_answer,)
     silent = _silent(status)
-    found = tuple(_silent_gpu(gpu, status, now_s) for gpu in silent[:_MOST_NAMED])
-    if len(silent) <= _MOST_NAMED:
+    found = tuple(_silent_gpu(gpu, status, now_s) for gpu in silent[:MOST_NAMED])
+    if len(silent) <= MOST_NAMED:
         return found
-    return (*found, f"{count(len(silent) - _MOST_NAMED, 'more GPU is', 'more GPUs are')} not responding either.")
+    return (*found, f"{count(len(silent) - MOST_NAMED, 'more GPU is', 'more GPUs are')} not responding either.")
 
 
 def unanswered_in_full(status: Status) -> tuple[str, ...]:
