@@ -4,7 +4,7 @@ import contextlib
 import json
 import subprocess
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,9 +82,12 @@ class BenchNode:
         for number, pid in enumerate(self.pids):
             used = _ABOVE_THE_LIMIT if pid in over else _USED + (0 if number else grown)
             # The stub does not check whether a ghost is alive: no driver has that cost.
-            dealt[number % len(dealt)].append(StubProcess(pid=pid, used=used, ghost=not self._dies))
+            process = StubProcess(pid=pid, used=used, ghost=not self._dies, utilization=5)
+            dealt[number % len(dealt)].append(process)
+        # They compute, each a little more or less whenever it is asked for.
+        busy = StubGpu(uuid="", total=_TOTAL, utilization=50, varies=True)
         cards = tuple(
-            StubGpu(uuid=f"GPU-{number:08}-0000-0000-0000-000000000000", total=_TOTAL, processes=tuple(own))
+            replace(busy, uuid=f"GPU-{number:08}-0000-0000-0000-000000000000", processes=tuple(own))
             for number, own in enumerate(dealt)
         )
         ms = self.driver.list_ms

@@ -89,7 +89,8 @@ while time.monotonic() < deadline:
 class Tenant:
     """A real process of a container (or of the host), and what it uses of the card.
 
-    If its memory `outlives` it, the driver lists its PID after its end too.
+    If its memory `outlives` it, the driver lists its PID after its end too. `utilization` is the per cent of the card's
+    time that the driver says it used; None: it says nothing of it.
     """
 
     process: subprocess.Popen[bytes]
@@ -97,6 +98,7 @@ class Tenant:
     notes: Path
     lists: tuple[ListName, ...] = ("compute",)
     outlives: bool = False
+    utilization: int | None = None
 
     @property
     def pid(self) -> int:
@@ -308,7 +310,9 @@ class Node:
         """Let the driver and the pod list show what is there now."""
         first, *others = self.stub.gpus
         listed = tuple(
-            StubProcess(pid=each.pid, used=each.used, lists=each.lists, ghost=each.outlives)
+            StubProcess(
+                pid=each.pid, used=each.used, lists=each.lists, ghost=each.outlives, utilization=each.utilization
+            )
             for each in self._tenants
             if each.used
         )

@@ -116,11 +116,11 @@ class Stub:
     """All that the stub shows.
 
     `size_query_succeeds`: a list asked for its size answers SUCCESS and 0. `stale_samples`: no sample of utilisation is
-    newer than was asked for. `grow_by`: every list is so much longer at
-    each call than at the one before, `grow_calls` times. `free_delay_ms`: a process stays listed and its memory used
-    for so long after its death was noticed. `handle_epoch`: handles of another epoch are invalid. `device` is a file
-    that a session opens and its end closes, as the real library does with /dev/nvidiactl; `keep`: it stays open or
-    mapped.
+    newer than was asked for. `pad_samples`: entries that are none fill their list. `grow_by`: every list is so much
+    longer at each call than at the one before, `grow_calls` times. `free_delay_ms`: a process stays listed and its
+    memory used for so long after its death was noticed. `handle_epoch`: handles of another epoch are invalid. `device`
+    is a file that a session opens and its end closes, as the real library does with /dev/nvidiactl; `keep`: it stays
+    open or mapped.
     """
 
     gpus: tuple[StubGpu, ...] = ()
@@ -129,6 +129,7 @@ class Stub:
     delays: tuple[StubDelay, ...] = ()
     size_query_succeeds: bool = False
     stale_samples: bool = False
+    pad_samples: bool = False
     grow_by: int = 0
     grow_calls: int = 1
     free_delay_ms: float = 0.0
@@ -155,6 +156,8 @@ class Stub:
             yield "size_query_succeeds"
         if self.stale_samples:
             yield "stale_samples"
+        if self.pad_samples:
+            yield "pad_samples"
         if self.grow_by:
             yield _line("grow", by=self.grow_by, calls=self.grow_calls)
         yield _line("free_delay", ms=self.free_delay_ms)

@@ -12,7 +12,7 @@
  *   mig parent= uuid= slot= gi= ci= profile= profile_id= start= total= reserved= base= null=
  *   process gpu= list=compute|graphics|mps pid= used=N|na holds= gi= ci= ghost= protected= util= encoder=
  *   return call=NAME|* code= gpu=          delay call=NAME|* ms= gpu=      (* is every call but nvmlShutdown)
- *   size_query_succeeds    stale_samples    grow by= calls=    free_delay ms=    handles epoch=
+ *   size_query_succeeds    stale_samples    pad_samples    grow by= calls=    free_delay ms=    handles epoch=
  *   device keep=no|open|mapped name=PATH
  *
  * `device` is a file that is opened with the first session, as the real library opens /dev/nvidiactl, and closed with
@@ -20,7 +20,8 @@
  *
  * A card without util= reports no utilisation. With vary=1 each call finds another one, of the card and of its processes:
  * one of them per cent more, up to five. Processes with util= have a sample, even of 0; the others have none. With
- * stale_samples no sample is newer than the time that was asked for, as after the clock was set back.
+ * stale_samples no sample is newer than the time that was asked for, as after the clock was set back. With pad_samples
+ * entries of PID 0 and an impossible figure fill the list up to 100 (nvtop#110).
  *
  * A process that is no ghost is listed while it lives, and for free_delay after its death was noticed: dead means that
  * its pidfd polls readable, so a zombie is dead. Symbols cannot be taken away at run time, so what depends on a symbol
@@ -147,7 +148,7 @@ static int device_count, cards[MAX_DEVICES], card_count;
 static struct process *processes;
 static int process_count;
 static struct rule rules[MAX_RULES];
-static int rule_count, size_query_succeeds, stale_samples, grow_by, grow_calls, grown[MAX_DEVICES][LISTS];
+static int rule_count, size_query_succeeds, stale_samples, pad_samples, grow_by, grow_calls, grown[MAX_DEVICES][LISTS];
 static unsigned epoch;
 static double free_delay_ms;
 static char device_path[4096], device_kept[8];
@@ -351,6 +352,7 @@ static void read_line(const char *line) {
     else if (IS("delay")) read_rule(line, 0);
     else if (IS("size_query_succeeds")) size_query_succeeds = 1;
     else if (IS("stale_samples")) stale_samples = 1;
+    else if (IS("pad_samples")) pad_samples = 1;
     else if (IS("grow")) grow_by = (int)number(line, "by", 0), grow_calls = (int)number(line, "calls", 1);
     else if (IS("free_delay")) free_delay_ms = decimal(line, "ms");
     else if (IS("handles")) epoch = (unsigned)number(line, "epoch", 0);
@@ -416,7 +418,7 @@ static void load(void) {
     char *line = NULL;
     size_t size = 0;
     device_count = card_count = process_count = rule_count = 0;
-    size_query_succeeds = stale_samples = grow_by = grow_calls = 0;
+    size_query_succeeds = stale_samples = pad_samples = grow_by = grow_calls = 0;
     free_delay_ms = 0;
     epoch = 0;
     device_path[0] = device_kept[0] = '\0';
@@ -882,6 +884,8 @@ static int give_samples(const struct device *card, uint64_t since_us, unsigned *
             into[found - 1] = (struct process_sample){
                 (unsigned)process->pid, now_us, (unsigned)process->utilization + more, 0, process->encoder, 0};
     }
+    for (unsigned i = found; pad_samples && i < 100 && i < room; i++)
+        into[i] = (struct process_sample){0, now_us, 4000000000u, 0, 0, 0}, found = i + 1;
     *count = found;
     return found == 0 ? NOT_FOUND : found > room ? INSUFFICIENT_SIZE : OK;
 }

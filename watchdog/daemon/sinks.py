@@ -24,7 +24,7 @@ from watchdog.journal.keeper import JournalKeeper
 from watchdog.journal.playback import NothingRecordedError
 from watchdog.journal.recorder import Recorder
 from watchdog.journal.writer import JournalWriter
-from watchdog.node.drivers.thread import FIRST_PAUSE_S, LONGEST_PAUSE_S, PulseState, ReadCost
+from watchdog.node.drivers.thread import FIRST_LONG_PAUSE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, PulseState, ReadCost
 from watchdog.options import Options
 from watchdog.past.hour import recorded_hour
 from watchdog.report.changes import Change, ChangeKind, Changes
@@ -318,7 +318,7 @@ class Sinks:
             if cost.is_expensive:
                 self.daemon_log.warn(
                     f"utilisation is not read, since {took}, and is unknown until then. It is tried again after "
-                    f"{span(FIRST_PAUSE_S)}, then after twice as long each time, up to {span(LONGEST_PAUSE_S)}"
+                    f"{span(FIRST_LONG_PAUSE_S)}, then after twice as long each time, up to {span(LONGEST_PAUSE_S)}"
                 )
             else:
                 self.daemon_log.inform(f"utilisation is read again: {took}")

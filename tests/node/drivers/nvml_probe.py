@@ -10,5 +10,6 @@ if __name__ == "__main__":
     driver = NvmlDriver()
     driver.read()
     reading = driver.read()
+    utilization = [asdict(each) for each in driver.utilization()]
     driver.close()
-    json.dump(asdict(replace(reading, answers={})), sys.stdout, default=sorted)
+    json.dump(asdict(replace(reading, answers={})) | {"utilization": utilization}, sys.stdout, default=sorted)

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.node.drivers.nvml_world import NvmlWorld, card, ghost, row, uses
 from tests.node.support import wait_until
 from tests.stub import GIB, LISTS, MIB, StubDelay
-from tests.worlds import gpu
+from tests.worlds import at, gpu
 from watchdog.core.policy import Pulse
 from watchdog.core.utilization import CardUtilization
 from watchdog.node.drivers.protocol import DriverReading
-from watchdog.node.drivers.thread import CounterPulse, DriverBusyError, DriverThread
+from watchdog.node.drivers.thread import CounterPulse, DriverBusyError, DriverThread, UtilizationReads
 
 SLOW = (StubDelay(call=LISTS[0], ms=600.0),)
 
@@ -402,3 +402,58 @@ def test_a_thread_that_has_died_is_noticed(counters: Counters) -> None:
     thread.pulse = PULSE
     wait_until(lambda: thread.has_died, 5)
     thread.close(1.0)
+
+
+class Busy(Counters):
+    """A driver that says how busy its GPUs are, which takes a while."""
+
+    def utilization(self) -> tuple[CardUtilization, ...]:
+        """Half."""
+        self.reads += 1
+        self.now_s += self.takes_s
+        return (CardUtilization(gpu="a", ratio=0.5, by_pid={}),)
+
+
+def reads_of(driver: Busy) -> UtilizationReads:
+    """The reads of this driver's utilisation, by its own clock."""
+    return UtilizationReads(driver, lambda: at(driver.now_s))
+
+
+def test_utilisation_is_read_at_most_every_ten_seconds() -> None:
+    """One tick a second brings one read in ten; a tick that comes half a second early is one of them."""
+    driver = Busy()
+    found = reads_of(driver)
+    for second in range(61):
+        driver.now_s = second - (0.4 if second % 10 == 0 and second else 0.0)
+        found.read_if_due()
+    assert driver.reads == 7
+    assert [round(each.at_s - at(0).boottime_s, 1) for each in found.readings][:3] == [0.0, 9.6, 19.6]
+
+
+def test_utilisation_that_takes_too_long_pauses_and_says_so() -> None:
+    """Three slow reads, then pauses, each twice as long, in which it is unknown why; once it is fast it goes on."""
+    driver = Busy()
+    driver.takes_s = 0.1
+    found = reads_of(driver)
+    for _ in range(30):
+        driver.now_s += 10.0
+        found.read_if_due()
+    assert driver.reads < 15
+    assert found.cost is not None
+    assert found.cost.is_expensive
+    silent = [each.cards[0] for each in found.readings if each.cards[0].ratio is None]
+    assert {each.why for each in silent} == {"reading it takes 100 ms on this driver, so it pauses"}
+    driver.takes_s = 0.001
+    for _ in range(60):
+        driver.now_s += 10.0
+        found.read_if_due()
+    assert found.readings[-1].cards[0].ratio == 0.5
+
+
+def test_the_thread_reads_utilisation_after_a_reading(world: NvmlWorld, thread: DriverThread) -> None:
+    """The loop takes what there is, once; it comes after the reading, and a slow one delays no other reading."""
+    world.show(card("a", ghost(1, utilization=35), utilization=90))
+    read(thread)
+    wait_until(lambda: bool(thread._utilization.readings), 5)
+    ((found,),) = [each.cards for each in thread.take_utilization()]
+    assert (found.ratio, thread.take_utilization()) == (0.9, ())

@@ -24,9 +24,10 @@ _MEASURED: Final = 9  # reads, of which the median decides: one that waits for a
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 3600.0
 _MOST_TICKS: Final = 100  # of one rest
-# The share of the time between two reads of utilisation that they may take: 50 ms, in which a reading waits.
-_MOST_SHARE_OF_UTILIZATION: Final = 0.005
-_MEASURED_OF_UTILIZATION: Final = 3
+# A read of the utilisation may take this long, in which a reading has to wait for it: half a per cent of `EVERY_S`.
+_MOST_UTILIZATION_S: Final = 0.05
+_MEASURED_UTILIZATIONS: Final = 3
+FIRST_LONG_PAUSE_S: Final = 60.0
 _EARLY_S: Final = 0.5
 
 
@@ -64,12 +65,12 @@ class PulseState:
 class CostLimit:
     """Pauses reads that cost too much: while the median of the last `measured` is above a limit.
 
-    First for seconds, then each time twice as long, for an hour at most. The pauses start over once they have been
+    First for some seconds, then each time twice as long, for an hour at most. The pauses start over once they have been
     cheap for as long as the last one.
     """
 
-    def __init__(self, limit_s: float, measured: int) -> None:
-        self._limit_s = limit_s
+    def __init__(self, limit_s: float, measured: int, first_pause_s: float) -> None:
+        self._limit_s, self._first_pause_s = limit_s, first_pause_s
         self._took_s: deque[float] = deque(maxlen=measured)
         self._pause_s, self._cheap_since_s = 0.0, -math.inf
         self.paused_until_s = -math.inf
@@ -93,7 +94,7 @@ class CostLimit:
                 self._cheap_since_s = ended_s
             return
         has_recovered = not was_expensive and ended_s - self._cheap_since_s >= self._pause_s
-        self._pause_s = FIRST_PAUSE_S if has_recovered else min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._pause_s = self._first_pause_s if has_recovered else min(2 * self._pause_s, LONGEST_PAUSE_S)
         self.paused_until_s = ended_s + self._pause_s
         self._took_s.clear()
 
@@ -120,7 +121,7 @@ class CounterPulse:
     @settings.setter
     def settings(self, settings: Pulse | None) -> None:
         self._settings: Pulse | None = settings
-        self._limit = CostLimit(_MOST_SHARE * (settings.every_s if settings else 0.0), _MEASURED)
+        self._limit = CostLimit(_MOST_SHARE * (settings.every_s if settings else 0.0), _MEASURED, FIRST_PAUSE_S)
 
     @property
     def cost(self) -> ReadCost | None:
@@ -186,7 +187,7 @@ class UtilizationReads:
         self._driver = driver
         self._now = now
         self._due_s = -math.inf
-        self._limit = CostLimit(_MOST_SHARE_OF_UTILIZATION * EVERY_S, _MEASURED_OF_UTILIZATION)
+        self._limit = CostLimit(_MOST_UTILIZATION_S, _MEASURED_UTILIZATIONS, FIRST_LONG_PAUSE_S)
         self._last: tuple[CardUtilization, ...] = ()
         # Those that were not taken yet; the loop takes them at least every ten seconds.
         self.readings: deque[UtilizationReading] = deque(maxlen=100)
