@@ -23,6 +23,8 @@ from tests.gpu.test_gpu import Card, enforcing, grow
 from tests.node.support import ENDS_WITH_US
 from tests.rig.command import COMMAND, Daemon
 from tests.stub import GIB, MIB
+from watchdog.node.drivers.nvml_cards import NvmlCard
+from watchdog.node.drivers.nvml_utilization import UtilizationReader
 
 PAGE: Final = ROOT / "docs" / "benchmarks.md"
 _SECTION: Final = re.compile(r"(?<=<!-- written by `make gpu` -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
@@ -47,6 +49,9 @@ def gpu(root: Path, window_s: float = 8.0) -> Iterator[Row]:
             yield Row(
                 what=f"driver: {kind} list", where=where, ours=listed, beside="MemoryInfo", theirs=info, unit="ms"
             )
+        reader, card = UtilizationReader(), NvmlCard(uuid=pynvml.nvmlDeviceGetUUID(cards[0]), index=0)
+        busy = _call_ms(lambda: [*reader.read([card])])
+        yield Row(what="driver: utilisation", where=where, ours=busy, beside="MemoryInfo", theirs=info, unit="ms")
         with_it: list[float] = []
         without: list[float] = []
         for number in range(_REPEATS):

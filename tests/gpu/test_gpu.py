@@ -210,3 +210,20 @@ def test_the_listing_of_a_real_driver_is_read_without_a_gap(card: Card) -> None:
     """On a healthy GPU there is nothing that could not be learned."""
     card.allocate("a", "2Gi", GIB)
     assert scan(card)["gaps"] == []
+
+
+def test_a_busy_process_and_an_idle_one_are_told_apart(card: Card) -> None:
+    """The driver gives the one more than 0, so that its 0 of the other counts, although the card computes."""
+    card.allocate("idle", "2Gi", GIB)
+    card.allocate("busy", "2Gi", GIB, "--work")
+    with enforcing(card) as running:
+
+        def found() -> dict[str, float | None]:
+            return {each["pod"]: each["utilization"] for each in running.status()["accounts"]}
+
+        running.wait(lambda _: found() and None not in found().values())
+        shares, (gpu, *_) = found(), running.status()["gpus"]
+    sys.stdout.write(f"utilisation of processes: {shares}, of the card: {gpu['utilization']}\n")
+    assert shares["idle"] == 0.0
+    assert (shares["busy"] or 0.0) > 0.3
+    assert (gpu["utilization"] or 0.0) > 0.3
