@@ -81,6 +81,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
         "    20Gi    0s   evict with grace 1m, warned or not\n",
         "namespace gpu-operator, pod */dcgm-exporter-*, pod trainer, annotation example.com/spare, priority from 1000",
         "Journal: at most 7d and 64Mi",
+        "Reported, and left alone: accounts that use at least 512Mi and have computed nothing for 30m",
         "Contact named in Events: GPU team",
         "Page linked in Events: https://gpu.example.org/{node}/pods/{namespace}/{pod}",
         "Safety overrides: foreign_pid_namespace, signal_without_pidfd, signal_mps_clients",

@@ -146,7 +146,7 @@ def test_a_zero_counts_only_if_it_can_be_trusted(
     more: dict[str, Any],
     expected: float,
 ) -> None:
-    """A driver that says 0 of everybody while its card computes makes nobody idle."""
+    """Point 45: a driver that says 0 of everybody while its card computes makes nobody idle."""
     watched = Watched()
     accounts = (held("a", 40 * Gi), held("b", 40 * Gi))
     watched.see(accounts, 0.5, before) if before is not None else watched.see(accounts, is_read=False)
@@ -208,7 +208,7 @@ def test_unknown_time_neither_counts_nor_starts_over() -> None:
 
 
 def test_it_starts_over_where_the_card_computes_for_nobody_knows_whom() -> None:
-    """With a driver that lies with zeros, a pod that computes now and then never becomes idle."""
+    """Point 45: with a driver that lies with zeros, a pod that computes now and then never becomes idle."""
     watched, account = Watched(), held("a", 2 * Gi)
     for _ in range(10):
         watched.see((account,), 0.0, {100: 0.0}, times=5)

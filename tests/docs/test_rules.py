@@ -59,7 +59,7 @@ def _files() -> Iterator[Path]:
 
 def test_the_rules_are_numbered() -> None:
     """Each rule has one heading, in the order of its numbers, so that a citation leads to one place."""
-    numbers = {"Promise": 4, "Law": 12, "Point": 43}
+    numbers = {"Promise": 4, "Law": 12, "Point": 45}
     wanted = [f"{kind} {number}" for kind, last in numbers.items() for number in range(1, last + 1)]
     assert _HEADING.findall(RULES) == wanted
 

@@ -60,7 +60,7 @@ def test_who_holds_memory_and_computes_nothing_is_reported_and_left_alone(any_wo
 
 
 def test_a_driver_that_says_zero_of_everybody_accuses_nobody(any_world: Node) -> None:
-    """While the card computes, every process's 0 is unknown: in the status, in the metrics, and for good."""
+    """Point 45: while the card computes, every process's 0 is unknown: in the status, in the metrics, and for good."""
     for name in ("a", "b"):
         any_world.single(name, used=4 * GIB, declared="8Gi").utilization = 0
     show(any_world, 80)

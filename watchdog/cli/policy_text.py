@@ -14,6 +14,7 @@ from watchdog.core.policy import (
     Brakes,
     Capacity,
     Declaration,
+    Idle,
     LimitAnnotation,
     Match,
     Policy,
@@ -209,6 +210,7 @@ def _rest(policy: Policy) -> Iterator[str]:
     yield _capacity(policy.capacity)
     journal = policy.journal
     yield f"Journal: at most {format_duration(journal.max_age_s)} and {format_quantity(journal.max_size)}"
+    yield _idle(policy.idle)
     if policy.events.observe:
         yield "Events on pods in observe mode too"
     yield f"Contact named in Events: {policy.events.contact or _NO_CONTACT}"
@@ -219,6 +221,13 @@ def _rest(policy: Policy) -> Iterator[str]:
     if policy.pulse is not None:
         yield _pulse(policy.pulse)
     yield from drained_by(policy)
+
+
+def _idle(idle: Idle) -> str:
+    if not idle.after_s:
+        return "Memory that is held without computing is not reported"
+    above, after = format_quantity(idle.above), format_duration(idle.after_s)
+    return f"Reported, and left alone: accounts that use at least {above} and have computed nothing for {after}"
 
 
 def _pulse(pulse: Pulse) -> str:

@@ -105,7 +105,7 @@ def test_nothing_is_asked_without_a_session(world: NvmlWorld) -> None:
 
 
 def test_figures_that_differ_in_every_call_leave_readings_equal(world: NvmlWorld) -> None:
-    """Utilisation is no part of a reading, so a busy card rests as an idle one does."""
+    """Point 44: utilisation is no part of a reading, so a busy card rests as an idle one does."""
     shown = card("a", ghost(1, utilization=35), utilization=50, varies=True)
     before, first = world.read(shown), world.drivers[-1].utilization()
     after, second = world.read(shown), world.drivers[-1].utilization()
