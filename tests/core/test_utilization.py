@@ -226,6 +226,14 @@ def test_a_busy_neighbour_does_not_start_it_over() -> None:
     assert (watched.idle_s("a"), watched.idle_s("b")) == (50.0, None)
 
 
+def test_a_new_pod_has_not_been_idle_before_it_came() -> None:
+    """What the driver says of the time since the last reading is not all a new pod's."""
+    watched = Watched()
+    watched.see((held("a", 2 * Gi),), 0.0, {}, times=3)
+    watched.see((held("a", 2 * Gi), held("b", 2 * Gi)), 0.0, {}, times=2)
+    assert (watched.idle_s("a"), watched.idle_s("b")) == (40.0, 10.0)
+
+
 def test_a_restart_goes_on_counting() -> None:
     """What an earlier daemon had counted is added, and what it had reported is not found again."""
     watched, accounts = Watched(), (held("a", 2 * Gi), held("b", 2 * Gi))
@@ -272,3 +280,64 @@ def test_a_long_silence_is_not_counted() -> None:
     watched.see((held("a", 80 * Gi),), 1.0, {100: 1.0})
     watched.at_s += 3600.0
     assert watched.see((held("a", 80 * Gi),), 1.0, {100: 1.0}).by_namespace == {}
+
+
+def test_what_was_said_long_ago_is_not_known_now() -> None:
+    """Without a reading for more than three intervals nothing is shown, and the next one does not cover that time."""
+    watched, account = Watched(), held("a", 80 * Gi)
+    watched.see((account,), 0.5, {100: 0.5}, times=2)
+    assert watched.see((account,), is_read=False, times=3).cards
+    watched.see((account,), is_read=False)
+    assert (watched.last.cards, watched.last.by_account) == ({}, {AccountKey(uid="a"): None})
+    spent = watched.see((account,), 0.5, {100: 0.5}).by_namespace["ns-a"]
+    assert (spent.held, spent.computing, spent.idle) == pytest.approx((60.0, 5.0, 5.0))
+
+
+def test_cycles_between_two_readings_are_added_up() -> None:
+    """The time of all cycles since the last reading is split by the next one, also if what is held has changed."""
+    watched = Watched()
+    watched.see((held("a", 40 * Gi),), 0.5, {100: 0.1})
+    watched.see((held("a", 80 * Gi),), is_read=False)
+    spent = watched.see((held("a", 80 * Gi),), 0.5, {100: 0.5}).by_namespace["ns-a"]
+    assert (spent.held, spent.computing, spent.idle) == pytest.approx((15.0, 10.0, 5.0))
+
+
+def test_a_client_says_nothing_of_other_processes() -> None:
+    """A number of an MPS client does not make the 0 of a process that is none a number."""
+    watched = Watched()
+    watched.see((held("a", Gi, mps=CLIENT), held("b", Gi)), 0.5, {100: 0.5}, times=2)
+    assert watched.last.by_account[AccountKey(uid="b")] is None
+
+
+def test_an_unknown_amount_holds_an_unknown_share() -> None:
+    """A container with one process whose amount is unknown is not counted by the others."""
+    for amounts in ((40 * Gi, None), (None, 40 * Gi)):
+        assert Watched().see((held("a", *amounts),), 0.5, {100: 0.5}, times=3).by_namespace == {}
+
+
+def test_a_process_that_has_ended_computes_nothing() -> None:
+    """Memory that outlives its process: the driver's silence about the dead PID makes nothing unknown."""
+    account = held("a", Gi, Gi)
+    dead = replace(account.uses[1], ended=True, mps=CLIENT)
+    watched = Watched()
+    watched.see((replace(account, uses=(account.uses[0], dead)),), 0.5, {100: 0.5}, times=2)
+    assert watched.last.by_account[AccountKey(uid="a")] == 0.5
+
+
+def test_an_account_on_two_cards_has_the_mean_of_both() -> None:
+    """Busy on one of its two cards, a pod is half busy."""
+    cards = [replace(gpu(number), total=SIZE, reserved=0) for number in range(2)]
+    account = held("a", Gi, Gi)
+    uses = (account.uses[0], replace(account.uses[1], gpu="GPU-1"))
+    watched = Watched(snapshot([], [], cards, 0))
+    reading = UtilizationReading(
+        at_s=0.0,
+        cards=(
+            CardUtilization(gpu="GPU-0", ratio=1.0, by_pid={100: 1.0}),
+            CardUtilization(gpu="GPU-1", ratio=0.0, by_pid={}),
+        ),
+    )
+    for at_s in (10.0, 20.0):
+        both = (replace(account, uses=uses),)
+        seen = watched.meter.add(at_s, watched._seen, both, (replace(reading, at_s=at_s),), IDLE, gap_s=30.0)
+    assert seen.by_account == {AccountKey(uid="a"): 0.5}

@@ -42,19 +42,11 @@ EXPECTED = """
   {"uuid": "GPU-0", "index": 0, "name": "Stub", "parent": null, "gi": null, "ci": null, "profile": null,
    "first_slice": null, "up": true,
    "memory": {"total": 85899345920, "used": 13851269529, "reserved": 268435456, "residual": 268435456},
-<<<<<<< HEAD
-   "listed": true, "unattributed": 1073741824, "utilization": null, "utilization_unknown": null},
+   "listed": true, "unattributed": 1073741824, "utilization": null, "utilization_unknown": null, "sharing": "whole"},
   {"uuid": "GPU-1", "index": 1, "name": "Stub", "parent": null, "gi": null, "ci": null, "profile": null,
    "first_slice": null, "up": true,
    "memory": {"total": 85899345920, "used": 2147483648, "reserved": 268435456, "residual": 805306368},
-   "listed": true, "unattributed": 0, "utilization": 0.5, "utilization_unknown": "the cause; the remedy"}],
-=======
-   "listed": true, "unattributed": 1073741824, "sharing": "whole"},
-  {"uuid": "GPU-1", "index": 1, "name": "Stub", "parent": null, "gi": null, "ci": null, "profile": null,
-   "first_slice": null, "up": true,
-   "memory": {"total": 85899345920, "used": 2147483648, "reserved": 268435456, "residual": 805306368},
-   "listed": true, "unattributed": 0, "sharing": "whole"}],
->>>>>>> 19081cd4 (The label sharing says how each card is shared, in metrics and status)
+   "listed": true, "unattributed": 0, "utilization": 0.5, "utilization_unknown": "the cause; the remedy", "sharing": "whole"}],
  "accounts": [
   {"namespace": "a", "pod": "trainer", "uid": "u1", "container": null, "gpu": null, "used": 13314398617,
    "used_at_least": 13314398617, "used_at_most": null, "declared": 8589934592, "declared_by": "veriff.com/gpu-memory",

@@ -192,15 +192,15 @@ class UtilizationMeter:
         if 0.0 < at_s - self._at_s <= gap_s:
             self._passed_s += at_s - self._at_s
         self._at_s = at_s
+        if assessments is not self._assessed:
+            self._pass()
+            self._assessed = assessments
+            self._hold(snapshot, assessments)
         for reading in readings:
             self._take(reading, idle)
         if at_s - self._read_s > _SAID_S:
             self._cards = {}
             self._by_holder, self._by_account = dict.fromkeys(self._by_holder), dict.fromkeys(self._by_account)
-        if assessments is not self._assessed:
-            self._pass()
-            self._assessed = assessments
-            self._hold(snapshot, assessments)
         found = {key for key, seconds in self._idle_s.items() if idle.after_s and seconds >= idle.after_s}
         new, self._reported = found - self._reported, found
         return Utilization(
@@ -259,13 +259,14 @@ class UtilizationMeter:
         spent: dict[Spender, CardSeconds] = {}
         for holder, held in self._held.items():
             ratio = self._by_holder[holder] = self._ratio(holder, held)
-            if ratio is not None and 0.0 < held.seconds <= _SAID_S:
+            if ratio is not None and held.card_s and held.seconds <= _SAID_S:
                 computing = min(held.card_s, ratio * held.seconds)
                 part = CardSeconds(computing=computing, idle=held.card_s - computing)
                 spent[held.spender] = spent.get(held.spender, _NOTHING) + part
-            held.card_s = held.seconds = 0.0
         self._spend(spent)
         self._count_idle(passed_s, idle)
+        for held in self._held.values():
+            held.card_s = held.seconds = 0.0
 
     def _trust(self) -> None:
         """Note for which kinds of processes the driver gives numbers on a card."""
@@ -276,7 +277,7 @@ class UtilizationMeter:
             if of_card := busy.get(holder.gpu):
                 for pid in of_card & held.pids.keys():
                     self._truthful.add((holder.gpu, held.pids[pid]))
-                of_card -= held.pids.keys()
+                of_card.difference_update(held.pids)
         self._truthful |= {(uuid, False) for uuid, of_others in busy.items() if of_others}
 
     def _ratio(self, holder: Holder, held: _Held) -> float | None:
@@ -313,9 +314,9 @@ class UtilizationMeter:
             may_compute = any(self._by_holder.get(holder) is None and self._may_compute(holder) for holder in parts)
             if any(known) or may_compute or (used is not None and used < idle.above):
                 self._idle_s.pop(account, None)
-                self._restored.pop(account, None)
             elif is_known and used is not None:
-                self._idle_s[account] = self._idle_s.get(account, 0.0) + passed_s
+                is_new = not any(self._held[holder].seconds for holder in parts)
+                self._idle_s[account] = self._idle_s.get(account, 0.0) + (0.0 if is_new else passed_s)
 
     def _may_compute(self, holder: Holder) -> bool:
         """Whether the card computes, and its driver has never said of such a process that it did."""
