@@ -19,6 +19,12 @@ _LABEL_VALUES: Final = re.compile(r"label_values\((?:(.+),\s*)?(\w+)\)")
 _QUERY_RESULT: Final = re.compile(r"query_result\((.+)\)")
 
 
+def panels_of(document: Json) -> list[Json]:
+    """Every panel of a dashboard, those of collapsed rows among them, without the titles of rows."""
+    found = [panel for top in document["panels"] for panel in (top, *top.get("panels", ()))]
+    return [panel for panel in found if panel["type"] != "row"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
     """A mark in the graphs: when (Unix seconds), its title and its text."""
@@ -55,7 +61,7 @@ class Viewer:
 
     def panel(self, title: str) -> Json:
         """The panel of this title."""
-        (found,) = (each for each in self.document["panels"] if each["title"] == title and each["type"] != "row")
+        (found,) = (each for each in panels_of(self.document) if each["title"] == title)
         return dict(found)
 
     def step_s(self, panel: Json) -> float:

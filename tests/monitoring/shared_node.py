@@ -3,7 +3,8 @@
 n1 enforces. It has two cards and one with a MIG instance. `vision/trainer` is on both cards and within; `jupyter/nb-7`
 is killed; `batch/sweep-3` is to be evicted, for which there is no API here; `lab/creeper` is over and only warned;
 `infra/exporter` is protected; `lab/stranger` declares nothing; `vision/small` has the MIG instance; a process of the
-host is unattributed; and for some seconds a card does not list its processes.
+host is unattributed; and for some seconds a card does not list its processes. `vision/trainer` and `lab/creeper`
+compute on the first card, the others there do not; the second card is idle.
 
 n2 is set to enforce and does not, since there is a stop file; `speech/greedy` is over. The scrape labels
 it with a cluster, as those of several clusters do, while n1 has no such label.
@@ -32,6 +33,8 @@ ELSEWHERE: Final = "GPU-00000000-0000-0000-0000-000000000009"
 INSTANCE: Final = "MIG-00000000-0000-0000-0000-000000000002"
 _MIG_CARD: Final = "GPU-00000000-0000-0000-0000-000000000002"
 _PROTECTED: Final = '[protect]\nnamespaces = ["infra"]\n'
+_IDLE: Final = '[idle]\nafter = "10s"\nabove = "512Mi"\n'
+_COMPUTING: Final = {"trainer": 35, "creeper": 20}  # per cent of the card's time
 _STEPS: Final = {
     "notebooks": ("jupyter", 'above = "100%"\nfor = "1s"\ndo = "kill"\nscope = "container"\ngrace = "2s"'),
     "batch": ("batch", 'above = "100%"\nfor = "0s"\ndo = "evict"\ngrace = "2s"'),
@@ -94,7 +97,7 @@ def _daemon(on: Node) -> Iterator[Daemon]:
         f'[[rule]]\nname = "{name}"\nmatch = {{ namespaces = ["{where}"] }}\n[[rule.step]]\n{step}\n'
         for name, (where, step) in _STEPS.items()
     ]
-    policy.write_text("\n".join([HEAD.format(mode="enforce"), *rules, _PROTECTED]), encoding="utf-8")
+    policy.write_text("\n".join([HEAD.format(mode="enforce"), *rules, _PROTECTED, _IDLE]), encoding="utf-8")
     with run(on, policy) as running:
         yield running
 
@@ -116,14 +119,15 @@ class _First:
         ):
             pod = world.pod(name, ("main", declared), namespace=namespace)
             self._tenants[name] = world.start(pod, used=used, behaviour="plain")
+            self._tenants[name].utilization = _COMPUTING.get(name, 0)
         world.start(None, used=700 * MIB, behaviour="plain")
         (card,) = world.stub.gpus
         mig = StubMig(uuid=INSTANCE, gi=1, ci=0, profile="3g.20gb", total=20 * GIB)
         world.stub = replace(
             world.stub,
             gpus=(
-                replace(card, base=300 * MIB),
-                StubGpu(uuid=SECOND, processes=(self._listed("trainer", 4 * GIB),)),
+                replace(card, base=300 * MIB, utilization=60),
+                StubGpu(uuid=SECOND, utilization=0, processes=(self._listed("trainer", 4 * GIB),)),
                 StubGpu(uuid=_MIG_CARD, migs=(mig,), processes=(replace(self._listed("small", 3 * GIB), gi=1, ci=0),)),
             ),
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.monitoring.grafana import Viewer
+from tests.monitoring.grafana import Viewer, panels_of
 from tests.monitoring.prometheus import Sample, Series
 from tests.monitoring.shared_node import GPU, INSTANCE, INTERVAL_S, SECOND, SharedNode, shared_node
 from tests.stub import GIB, MIB
@@ -17,7 +17,7 @@ from tools.dashboard.written import FILE
 pytestmark = [pytest.mark.slow, pytest.mark.node]
 
 DOCUMENT = json.loads(FILE.read_text(encoding="utf-8"))
-PANELS = {panel["title"]: panel for panel in DOCUMENT["panels"] if panel["type"] != "row"}
+PANELS = {panel["title"]: panel for panel in panels_of(DOCUMENT)}
 # Empty without a maintenance or a [pulse]: tests/monitoring/test_queries.py has these metrics from a daemon with both.
 SELDOM = {"Age of the maintenance", "Pulse", "Rises without a look"}
 QUERIES = [
@@ -123,6 +123,66 @@ def test_the_pods_table_is_right(viewer: Viewer) -> None:
     assert rows(viewer, title, "E")["trainer"] == 10 * GIB
     assert rows(viewer, title, "D")["creeper"] > 1
     assert rows(viewer, "Used and not declared", "A") == {"stranger": GIB}
+
+
+def column(viewer: Viewer, title: str, letter: str, *labels: str) -> dict[tuple[str, ...], float]:
+    """A column of a table, by some of its labels."""
+    found: list[Any] = viewer.ask(title, letter)
+    return {tuple(each.labels[label] for label in labels): each.value for each in found}
+
+
+def test_the_kinds_of_cards_are_right(viewer: Viewer) -> None:
+    """Cards of both nodes are added up by model and by how they are shared, with what pods hold and declare there."""
+    title, kind = "Cards by model and sharing", ("sharing",)
+    expected = {
+        "A": {("whole",): 3, ("mig",): 1},
+        "B": {("whole",): 120 * GIB, ("mig",): 20 * GIB},
+        # Pods, 300MiB and 700MiB of no pod, and 512MiB that the driver reserves on each card.
+        "C": {("whole",): (18 + 4 + 8) * GIB + (300 + 700 + 3 * 512) * MIB, ("mig",): 3 * GIB},
+        # trainer's 16Gi are divided among two cards of one kind; who declares nothing counts for nothing.
+        "E": {("whole",): (16 + 3 + 2 + 0.5 + 4) * GIB, ("mig",): 4 * GIB},
+        "G": {("whole",): 0.3},  # of the two that report it
+        "H": {("whole",): 6, ("mig",): 1},
+        "I": {("whole",): 5, ("mig",): 1},
+    }
+    assert {letter: column(viewer, title, letter, *kind) for letter in expected} == expected
+
+
+def test_what_is_allocated_and_not_used_is_right(viewer: Viewer) -> None:
+    """By namespace, who uses more than it declares does not hide what others leave unused; by card, a share of it."""
+    title = "Declared and used, by namespace"
+    unused = column(viewer, title, "C", "namespace")
+    assert (unused[("vision",)], unused[("lab",)], unused[("speech",)]) == (7 * GIB, 0, 0)
+    by_card = column(viewer, "Declared, by card", "A", "gpu")
+    assert (by_card[(SECOND,)], by_card[(INSTANCE,)]) == (8 / 40, 4 / 20)
+
+
+def test_who_computes_and_who_is_idle_is_right(viewer: Viewer) -> None:
+    """Who computes is not in the table of idle memory, nor is who holds little or is on a card that does not say."""
+    last: list[Any] = viewer.ask("Utilization, by container")
+    ratios = {(each.labels["pod"], each.labels["gpu"]): each.points[-1][1] for each in last}
+    assert (ratios[("trainer", GPU)], ratios[("trainer", SECOND)], ratios[("creeper", GPU)]) == (0.35, 0, 0.2)
+    assert ratios[("stranger", GPU)] == 0
+    assert not {pod for pod, _ in ratios} & {"small", "greedy"}
+    idle, reported = (rows(viewer, "Idle memory", letter) for letter in "AC")
+    assert "stranger" in idle
+    assert idle["stranger"] >= 10
+    assert "stranger" in reported
+    assert not idle.keys() & {"trainer", "creeper", "small", "greedy"}
+    shares = column(viewer, "Card-hours, by namespace", "D", "namespace")
+    assert 0 <= shares[("vision",)] < shares[("infra",)] <= 1
+
+
+def test_the_hour_of_a_pod_is_of_its_cards(world: SharedNode) -> None:
+    """With one pod chosen, its neighbors are those on its own cards, and the time is the last hour."""
+    of_small = looking(world, pod="small")
+    title = "Everyone on its cards in the last hour"
+    found: list[Any] = of_small.ask(title)
+    assert {(each.labels["pod"], each.labels["gpu"]) for each in found} == {("small", INSTANCE)}
+    neighbors: list[Any] = looking(world, pod="creeper").ask(title)
+    assert {"trainer", "creeper", "stranger"} <= {each.labels["pod"] for each in neighbors}
+    row = next(each for each in DOCUMENT["panels"] if each["title"] == "The last hour of one pod")
+    assert {panel["timeFrom"] for panel in row["panels"]} == {"1h"}
 
 
 def test_bars_count_each_action_once(world: SharedNode, viewer: Viewer) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.monitoring.grafana import panels_of
 from tests.monitoring.rules.exposed import LABELS, metric_names
 from tests.report.build import climbing
 from tools.dashboard import NOT_SHOWN
@@ -15,7 +16,8 @@ from watchdog.export.metrics import Metrics
 
 Json = dict[str, Any]
 DOCUMENT = json.loads(FILE.read_text(encoding="utf-8"))
-PANELS = [panel for panel in DOCUMENT["panels"] if panel["type"] != "row"]
+PANELS = panels_of(DOCUMENT)
+ROWS = [each for each in DOCUMENT["panels"] if each["type"] == "row"]
 VARIABLES = {each["name"]: each for each in DOCUMENT["templating"]["list"]}
 MARKS = [each for each in DOCUMENT["annotations"]["list"] if not each.get("builtIn")]
 # What Grafana itself gives (https://grafana.com/docs/grafana/latest/dashboards/variables/add-template-variables/).
@@ -51,18 +53,27 @@ def test_it_can_be_imported() -> None:
 
 def test_numbers_and_places_are_unique() -> None:
     """No two panels have one number or overlap, none sticks out, and they are in the order of their places."""
-    numbers = [panel["id"] for panel in DOCUMENT["panels"]]
+    numbers = [panel["id"] for panel in (*ROWS, *PANELS)]
     assert len(set(numbers)) == len(numbers)
     assert len({panel["title"] for panel in PANELS}) == len(PANELS)
-    cells: dict[tuple[int, int], int] = {}
-    for panel in DOCUMENT["panels"]:
-        place = panel["gridPos"]
-        assert place["x"] + place["w"] <= 24, panel["title"]
-        for x in range(place["x"], place["x"] + place["w"]):
-            for y in range(place["y"], place["y"] + place["h"]):
-                assert cells.setdefault((x, y), panel["id"]) == panel["id"], panel["title"]
-    tops = [panel["gridPos"]["y"] for panel in DOCUMENT["panels"]]
-    assert tops == sorted(tops)
+    # What is seen at first, and each collapsed row once it is opened.
+    for seen in (DOCUMENT["panels"], *([row, *row["panels"]] for row in ROWS)):
+        cells: dict[tuple[int, int], int] = {}
+        for panel in seen:
+            place = panel["gridPos"]
+            assert place["x"] + place["w"] <= 24, panel["title"]
+            for x in range(place["x"], place["x"] + place["w"]):
+                for y in range(place["y"], place["y"] + place["h"]):
+                    assert cells.setdefault((x, y), panel["id"]) == panel["id"], panel["title"]
+        tops = [panel["gridPos"]["y"] for panel in seen]
+        assert tops == sorted(tops)
+
+
+def test_only_the_first_row_is_open() -> None:
+    """The dashboard opens with the overview; the other rows are titles, which ask Prometheus for nothing yet."""
+    assert [row["collapsed"] for row in ROWS] == [False] + [True] * (len(ROWS) - 1)
+    assert [bool(row["panels"]) for row in ROWS] == [row["collapsed"] for row in ROWS]
+    assert max(row["gridPos"]["y"] for row in ROWS) < 20
 
 
 @every_panel

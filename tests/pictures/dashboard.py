@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.browser.browsing import chromium
-from tests.monitoring.grafana import Viewer
+from tests.monitoring.grafana import Viewer, panels_of
 from tests.monitoring.prometheus import Series
 from tests.monitoring.shared_node import GPU, INTERVAL_S, shared_node
 from tests.pictures.dashboard_graphs import PALETTE, Curve, Graph
@@ -33,7 +33,10 @@ SHOWN: Final = (
         "Unattributed memory",
         "Breakers open",
     ),
+    ("Card models and sharing", "Cards by model and sharing"),
     ("Cards", "Cards"),
+    ("Allocated against used", "Declared, used and size of all cards", "Declared, by card"),
+    ("Utilization and idle memory", "Utilization, by container", "Idle memory"),
     ("Pods against what they declared", "Pods against what they declared"),
     ("Over time", "Who is on $gpu", "Use against declared and allowed"),
     ("Ladder and actions", "Actions", "Actions over time"),
@@ -67,7 +70,7 @@ td { border-bottom: 1px solid #e4e6ee; padding: 3px 8px 3px 0; white-space: nowr
 
 def page(viewer: Viewer) -> str:
     """The page that is photographed."""
-    panels = {panel["title"]: panel for panel in viewer.document["panels"] if panel["type"] != "row"}
+    panels = {panel["title"]: panel for panel in panels_of(viewer.document)}
     parts = ["<h1>GPU memory watchdog</h1>", f"<p>{_CAPTION.format(seconds=viewer.end - viewer.start)}</p>"]
     before = ""
     for row, *titles in SHOWN:

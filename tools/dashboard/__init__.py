@@ -15,6 +15,4 @@ NOT_SHOWN: Final = {
     "gpu_watchdog_account_withheld",
     "gpu_watchdog_cycle_late",  # "Gaps, by reason" shows it
     "gpu_watchdog_maintenance_alert_after_seconds",
-    "gpu_watchdog_pod_memory_used_bytes",
-    "gpu_watchdog_pod_memory_declared_bytes",
 }

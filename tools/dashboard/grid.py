@@ -37,22 +37,37 @@ def dashboard(rows: Iterable[Row]) -> Json:
 
 
 def _placed(rows: Iterable[Row]) -> Iterator[Json]:
-    """Lay the panels out from left to right, in lines as high as their highest; a row's title is a line of its own."""
+    """The first row with its panels, and below it the titles of the others, which keep theirs: they are collapsed.
+
+    What is collapsed asks for nothing. Its panels have the places that they get when it is opened, from below its title
+    on; Grafana then moves the rows after it down.
+    """
     number, top = 1, 0
     for row in rows:
-        yield _title(row, number, top)
-        number, top = number + 1, top + 1
-        for line in _lines(row.panels):
-            left = 0
-            for panel in line:
-                yield panel.to_json(number, {"h": panel.height, "w": panel.width, "x": left, "y": top})
-                number, left = number + 1, left + panel.width
-            top += max(panel.height for panel in line)
+        is_first = top == 0
+        title, panels = _title(row, number, top, collapsed=not is_first), list(_laid_out(row, number + 1, top + 1))
+        number, top = number + 1 + len(panels), top + 1
+        if is_first:
+            yield title
+            yield from panels
+            top = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
+        else:
+            yield title | {"panels": panels}
 
 
-def _title(row: Row, number: int, top: int) -> Json:
+def _laid_out(row: Row, number: int, top: int) -> Iterator[Json]:
+    """Lay its panels out from left to right, in lines as high as their highest."""
+    for line in _lines(row.panels):
+        left = 0
+        for panel in line:
+            yield panel.to_json(number, {"h": panel.height, "w": panel.width, "x": left, "y": top})
+            number, left = number + 1, left + panel.width
+        top += max(panel.height for panel in line)
+
+
+def _title(row: Row, number: int, top: int, *, collapsed: bool) -> Json:
     place = {"h": 1, "w": COLUMNS, "x": 0, "y": top}
-    return {"id": number, "type": "row", "title": row.title, "collapsed": False, "gridPos": place, "panels": []}
+    return {"id": number, "type": "row", "title": row.title, "collapsed": collapsed, "gridPos": place, "panels": []}
 
 
 def _lines(panels: Iterable[Panel]) -> Iterator[list[Panel]]:

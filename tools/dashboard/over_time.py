@@ -1,5 +1,7 @@
 """Over time: the pods on a card, a pod's use against what it is allowed, accounts by verdict."""
 
+from typing import Any
+
 from tools.dashboard.kinds import curves
 from tools.dashboard.panels import (
     BLUE,
@@ -23,7 +25,7 @@ _CARD = f'{ON_NODES}, gpu=~"$gpu"'
 # Marks of what was done are dashed lines in red, orange and yellow. What bounds use is purple, so that neither is taken
 # for the other.
 _DASHED = {"fill": "dash", "dash": [8, 6]}
-_DOTTED = {"fill": "dot", "dash": [2, 6]}
+DOTTED = {"fill": "dot", "dash": [2, 6]}
 _ALONE = {"mode": "none", "group": "A"}
 _LINE = {"color": fixed(PURPLE), "custom.stacking": _ALONE, "custom.fillOpacity": 0, "custom.lineWidth": 2}
 
@@ -59,9 +61,10 @@ def _on_card() -> Panel:
     )
 
 
-def _against() -> Panel:
+def against(title: str, **more: Any) -> Panel:
+    """A pod's use against what it declares and is allowed."""
     return curves(
-        "Use against declared and allowed",
+        title,
         "The chosen pods: use (solid), limit (dashed), declared (dotted). Choose a single pod above. A gap: a part of"
         " its use was unknown.",
         "bytes",
@@ -70,11 +73,12 @@ def _against() -> Panel:
         Query(expr=ALLOWED, legend=f"allowed: {ACCOUNT_TITLE}"),
         defaults={"min": 0},
         overrides=[
-            override("/^declared: /", {"color": fixed(GREY), "custom.lineStyle": _DOTTED}),
+            override("/^declared: /", {"color": fixed(GREY), "custom.lineStyle": DOTTED}),
             override("/^allowed: /", {"color": fixed(PURPLE), "custom.lineStyle": _DASHED}),
             override("/^used: /", {"custom.lineWidth": 2}),
         ],
         height=10,
+        **more,
     )
 
 
@@ -111,4 +115,6 @@ def _verdicts() -> Panel:
 
 def over_time() -> Row:
     """Give the row."""
-    return Row(title="Over time", panels=[_on_card(), _against(), _share(), _verdicts()])
+    return Row(
+        title="Over time", panels=[_on_card(), against("Use against declared and allowed"), _share(), _verdicts()]
+    )

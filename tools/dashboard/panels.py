@@ -44,6 +44,7 @@ class Panel:
     `steps` are the thresholds: a value from which on (None: the lowest) a colour holds. `none` is shown where
     there is no data. `points` is how many of a series are asked for at most, where that is not the panel's width.
     `step` is how long a step of time is at least. `repeat` is the variable of whose values each gets such a panel.
+    `last` is the time that it shows, `1h` for example, whatever is chosen for the dashboard.
     """
 
     kind: str
@@ -62,6 +63,7 @@ class Panel:
     repeat: str = ""
     points: int | None = None
     step: str = ""
+    last: str = ""
 
     def to_json(self, number: int, place: Mapping[str, int]) -> Json:
         """Give it as it is in the dashboard."""
@@ -89,6 +91,8 @@ class Panel:
             found["maxDataPoints"] = self.points
         if self.step:
             found["interval"] = self.step
+        if self.last:
+            found["timeFrom"] = self.last
         if self.repeat:
             found |= {"repeat": self.repeat, "repeatDirection": "h", "maxPerRow": 2}
         return found

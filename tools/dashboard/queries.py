@@ -62,5 +62,27 @@ def titled(per_card: str) -> str:
     return f"({per_card}) * on ({CARD}) group_left ({shown}) {by(f'{CARD}, {shown}', 'gpu_info')}"
 
 
+def of_kind(per_card: str) -> str:
+    """Give each card's series its model and how it is shared besides its UUID.
+
+    While one daemon follows another on a node, both may have said how; one of them counts.
+    """
+    shown = "model, sharing"
+    kind = f"topk by ({CARD}) (1, {by(f'{CARD}, {shown}', 'gpu_info')})"
+    return f"({per_card}) * on ({CARD}) group_left ({shown}) {kind}"
+
+
+# The cards that pods use.
+PLACES: Final = f"group by ({POD}, gpu) ({metric('container_memory_used_bytes')})"
+
+
+def declared_by_card() -> str:
+    """What the pods on each card declare: what is declared for all of a pod's cards is divided among those it uses."""
+    of_cards, of_all = (by(ACCOUNT, "account_memory_declared_bytes", ON_NODES, each) for each in ('gpu!=""', 'gpu=""'))
+    each = f"count by ({POD}) ({PLACES}) * on ({POD}) group_right () {PLACES}"
+    return f"sum by ({CARD}) ({of_cards} or sum by ({POD}) ({of_all}) / on ({POD}) group_right () ({each}))"
+
+
 CARD_TITLE: Final = "{{node}} GPU {{index}} {{profile}}"
+PLACE_TITLE: Final = "{{namespace}}/{{pod}} {{container}} on {{node}} GPU {{index}} {{profile}}"
 ACCOUNT_TITLE: Final = "{{namespace}}/{{pod}} {{container}} {{gpu}}"

@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from tests.monitoring.grafana import panels_of
 from tests.monitoring.rules.promtool import hold
 from tests.monitoring.rules.scenario import cards
 from tests.monitoring.rules.world import Labels, World
@@ -17,7 +18,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
 
 pytestmark = pytest.mark.slow
-_PANELS: Final = {each["title"]: each for each in json.loads(FILE.read_text(encoding="utf-8"))["panels"]}
+_PANELS: Final = {each["title"]: each for each in panels_of(json.loads(FILE.read_text(encoding="utf-8")))}
 _ALL: Final = ("$cluster", "$node", "$namespace", "$pod")
 
 
