@@ -1,4 +1,4 @@
-"""The queries of docs/metrics.md, and a world in which each of them has an answer.
+"""The queries of docs/metrics.md, and of costs in docs/prometheus.md, and a world in which each has an answer.
 
 To the two nodes of `shared_node` come: n3, on which everything has gone wrong that a daemon can live with; n4, whose
 driver has hung from the first call on; n5, whose daemon does not answer; n6, which has GPUs and no daemon; and n7,
@@ -30,21 +30,25 @@ from tests.stub import GIB, LISTS, MIB, Stub, StubDelay, StubGpu, StubProcess, S
 from tests.world.policies import KILL_AT_ONCE, write_policy
 
 PAGE: Final = REPOSITORY / "docs" / "metrics.md"
+_COST_PAGE: Final = REPOSITORY / "docs" / "prometheus.md"
+COST: Final = "What idle cards cost"
 _FENCE: Final = re.compile(r"^```promql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SILENT: Final = "GPU-00000000-0000-0000-0000-000000000031"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A query of the page, and its heading."""
+    """A query of a page, and its heading."""
 
     heading: str
     query: str
 
 
 def questions() -> list[Question]:
-    """Every query of the page, in its order."""
+    """Every query of the pages, in their order."""
     sections = PAGE.read_text(encoding="utf-8").partition("\n## Questions\n")[2].split("\n### ")[1:]
+    cost = _COST_PAGE.read_text(encoding="utf-8").partition(f"\n## {COST}\n")[2].partition("\n## ")[0]
+    sections.append(f"{COST}\n{cost}")
     return [
         Question(heading=section.partition("\n")[0], query=query.strip())
         for section in sections

@@ -7,9 +7,11 @@ from tests.monitoring.rules.scenario import A_LITTLE, ALLOWED, EXEC, firing, run
 from tests.monitoring.rules.world import Daemon, World
 from tests.report.build import NOTEBOOKS, policy, trainer, trainer_node
 from tests.worlds import VERIFF, Gi, claimant, container, gpu, process, snapshot, use
+from watchdog.core.assessment import AccountKey
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Pod
-from watchdog.core.policy import Declaration
+from watchdog.core.policy import Declaration, Idle
+from watchdog.core.utilization import Utilization
 
 SILENT = trainer(containers=(container("main", of="u1"),))
 OWN = policy(replace(NOTEBOOKS, name='each "own" \\', account="container"))
@@ -112,6 +114,45 @@ UNDECLARED = firing(
     "hour. Nothing limits it, and the other pods on the GPU are not protected from it. Its owner should declare what "
     f"it needs, or its rule should have a default. How to declare it: {EXEC}gpu-watchdog explain a/trainer",
 )
+
+
+HELD = policy(NOTEBOOKS, idle=Idle(after_s=600.0))
+IDLE = firing(
+    {**TRAINER, "rule": "notebooks", "severity": "info"},
+    "Pod a/trainer holds GPU memory and computes nothing",
+    "Pod a/trainer on node n1 holds 4GiB of GPU memory and has computed nothing for 10m 0s. No action is taken on it. "
+    "If it is not needed any more, its owner should end it, so that others can use the memory. What it is and who owns "
+    f"it: {EXEC}gpu-watchdog explain a/trainer",
+)
+
+
+def _hold(daemon: Daemon, minutes: float, idle_s: float | None) -> World:
+    """It holds 4GiB, and has computed nothing for so long; None: that is unknown."""
+    idle = {} if idle_s is None else {AccountKey(uid="u1"): idle_s}
+    return daemon.sees(minutes, partial(trainer_node, 4.0), utilization=Utilization(idle_s=idle))
+
+
+@scenario("GPUMemoryIdle", under=HELD)
+def idle(world: World, daemon: Daemon) -> None:
+    """As soon as it is so for as long as the policy says, until it computes; a restart does not end it."""
+    _hold(daemon, 2, 599.0).expect("below")
+    _hold(daemon, 2.5, 600.0).expect("fires", IDLE)
+    daemon.restart(4).expect("restart", IDLE)
+    _hold(daemon, 4.5, 600.0).expect("restart", IDLE)
+    _hold(daemon, 5, 0.0).expect("resolves")
+
+
+@scenario("GPUMemoryIdle", under=HELD)
+def idle_unknown(world: World, daemon: Daemon) -> None:
+    """Where it is not known any more whether it computes, the alert ends a bridge's length later."""
+    _hold(daemon, 2, 700.0).expect("fires", IDLE.but("10m 0s", "11m 40s"))
+    _hold(daemon, 6, None).expect("resolves")
+
+
+@scenario("GPUMemoryIdle", under=policy(NOTEBOOKS, idle=Idle(after_s=0.0)))
+def idle_for_as_long_as_it_likes(world: World, daemon: Daemon) -> None:
+    """A policy with `after = "0s"` reports nobody."""
+    _hold(daemon, 2, 86400.0).expect("below")
 
 
 def _run(daemon: Daemon, minutes: float, pod: Pod, used: int) -> World:

@@ -10,6 +10,7 @@ from tests.monitoring.rules.promtool import ROOT, hold, promtool, rules
 from tests.monitoring.rules.world import World
 from tests.report.build import trainer
 from tests.worlds import Gi, at, container, gpu, pod, process, snapshot, use
+from watchdog.core.utilization import CardUtilization, Holder, Utilization
 
 pytestmark = pytest.mark.slow
 
@@ -42,12 +43,11 @@ def hami_world() -> World:
     where = {101: "u1/main", 102: "u1/main", 201: "u2/left", 202: "u2/right"}
     cards = (gpu(0, 40 * Gi, used=6 * Gi), gpu(1, 40 * Gi, used=Gi), gpu(2, 40 * Gi))
     seen = snapshot(uses, [process(pid, place) for pid, place in where.items()], cards)
-    own = {"watchdog_pod": "gpu-watchdog-n1", "node": "n1"}
-    world.fix("gpu_watchdog_gpu_utilization_ratio", 0.75, gpu="GPU-0", **own)
-    user = {"namespace": "a", "pod": "trainer", "container": "main", "gpu": "GPU-0"}
-    world.fix("gpu_watchdog_container_gpu_utilization_ratio", 0.5, **user, **own)
+    busy = Utilization(
+        cards={"GPU-0": CardUtilization(gpu="GPU-0", ratio=0.75)}, by_holder={Holder("u1", "main", "GPU-0"): 0.5}
+    )
     for moment in world.until(2):
-        daemon.see(replace(seen, at=at(moment)))
+        daemon.see(replace(seen, at=at(moment)), utilization=busy)
     return world
 
 

@@ -14,6 +14,7 @@ from tests.worlds import Gi, at, gpu, process, snapshot, use
 from watchdog.core.brakes import Brake
 from watchdog.core.model import MigParent
 from watchdog.core.plan import Outcome
+from watchdog.core.utilization import CardSeconds, Utilization
 
 pytestmark = pytest.mark.slow
 PAGE = (ROOT / "docs" / "prometheus.md").read_text(encoding="utf-8")
@@ -100,6 +101,28 @@ def unknown_parts() -> World:
     return world
 
 
+def what_idle_cards_cost() -> World:
+    """A namespace holds half a card on two nodes: on one, a quarter of it computes; on the other, that is unknown.
+
+    What is unknown costs nothing, but counts as held.
+    """
+    world = World("east")
+    daemons = world.daemon(), world.daemon("n2")
+    for second in world.until(90):
+        known = CardSeconds(held=second / 2, computing=second / 8, idle=second * 3 / 8)
+        for daemon, spent in zip(daemons, (known, CardSeconds(held=second / 2)), strict=True):
+            daemon.see(trainer_node(4.0, second), utilization=Utilization(by_namespace={"a": spent}))
+    record, a = "namespace_state:gpu_watchdog_card_seconds:increase1h", {"namespace": "a"}
+    spent_s = {"held": 3600, "computing": 450, "idle": 1350}
+    world.gives(record, *(({**a, "state": state}, seconds) for state, seconds in spent_s.items()))
+    # The queries of the page, of an hour instead of a day.
+    section = PAGE.partition("\n## What idle cards cost\n")[2].partition("\n## ")[0]
+    idle, held, busy, known, _ = (each.strip().replace("[1d]", "[1h]") for each in QUERY.findall(section))
+    for query, value in ((idle, 3.06 * 1350 / 3600), (held, 3.06), (busy, 0.25), (known, 0.5)):
+        world.gives(query.replace("by (namespace)", "by (cluster, namespace)"), (a, value))
+    return world
+
+
 def beside_dcgm(scraped: Scraped | None) -> World:
     """A pod on a card and on two MIG instances of another, a second pod on the card, and what dcgm-exporter says there.
 
@@ -165,7 +188,7 @@ def dcgm_alone() -> World:
 def test_each_gives_what_its_name_says(tmp_path: Path) -> None:
     """Every world, in one run of promtool."""
     beside = (what_dcgm_exporter_says("default"), what_dcgm_exporter_says("honored"), without_dcgm(), dcgm_alone())
-    hold((after_a_kill(), unknown_parts(), *beside), tmp_path, RECORDING)
+    hold((after_a_kill(), unknown_parts(), what_idle_cards_cost(), *beside), tmp_path, RECORDING)
 
 
 def test_every_record_is_asked_for() -> None:
