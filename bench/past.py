@@ -16,6 +16,7 @@ from tests.past.life import Life, State, replayed
 from tests.worlds import Gi, Mi, at, container, gpu, owner, pod, policy, rule, step
 from watchdog.core.model import Pod
 from watchdog.journal.recorder import Recorder
+from watchdog.past.hour import recorded_hour
 
 DAY_S: Final = 86_400
 GPUS: Final = 8
@@ -26,7 +27,10 @@ OTHER: Final = policy(rule(step("105%", 60, "kill"), step("130%", 5, "kill")))
 
 def past() -> None:
     """Measure all of it."""
-    columns = ("pods", "processes", "each moves every", "hours", "a GPU and day, KiB", "replay, s", "cycles decided")
+    columns = (
+        "pods", "processes", "each moves every", "hours", "a GPU and day, KiB", "replay, s", "cycles decided",
+        "last hour read back, s of CPU",
+    )  # fmt: skip
     rows = (_lived(20, 20, 0.0, DAY_S), _lived(40, 100, 300.0, DAY_S), _lived(40, 100, 1.0, DAY_S // 24))
     print(f"The past ({GPUS} GPUs, a cycle each second)\n\n{head(*columns)}", *(line(*row) for row in rows), sep="\n")
     print(f"\nRecording a cycle in which nothing has changed\n\n{head('processes', 'ms')}")
@@ -91,9 +95,21 @@ def _lived(pods: int, processes: int, every_s: float, seconds: int) -> tuple[obj
         began_s = time.perf_counter()
         found = replayed(path, OTHER)
         took_s = time.perf_counter() - began_s
+        began_s = time.thread_time()
+        recorded_hour(path, UNDER, at(seconds))
+        hour_s = time.thread_time() - began_s
         daily = path.stat().st_size / 1024 / GPUS * DAY_S / seconds
         moves = f"{every_s:g} s" if every_s else "never"
-        return pods, processes, moves, seconds // 3600, f"{daily:,.0f}", f"{took_s:.1f}", f"{found.cycles:,}"
+        return (
+            pods,
+            processes,
+            moves,
+            seconds // 3600,
+            f"{daily:,.0f}",
+            f"{took_s:.1f}",
+            f"{found.cycles:,}",
+            digits(hour_s),
+        )
 
 
 def _rest(processes: int) -> tuple[object, ...]:

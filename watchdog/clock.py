@@ -26,11 +26,31 @@ _BOOT_ID = boot_id()
 _CLOCK = time.CLOCK_BOOTTIME if hasattr(time, "CLOCK_BOOTTIME") else time.CLOCK_MONOTONIC
 _ONE: Final = (1).to_bytes(8, sys.byteorder)  # what is written to an eventfd; to a pipe anything may be
 _LARGEST_READ: Final = 4096
+_WORK_S: Final = 0.001
+_REST: Final = 4.0  # times as long as the work
 
 
 def now() -> Now:
     """The present moment; only CLOCK_BOOTTIME both continues during suspend and never jumps (clock_gettime(2))."""
     return Now(boottime_s=time.clock_gettime(_CLOCK), wall_s=time.time(), boot_id=_BOOT_ID)
+
+
+class Breather:
+    """Called by a thread between parts of its work, it sleeps so that the work takes only a fifth of the time.
+
+    Python has one lock for all threads, which the loop would have to wait for.
+    """
+
+    def __init__(self) -> None:
+        self._rested_s: float | None = None
+
+    def __call__(self) -> None:
+        """Sleep if a millisecond of work has been done since the last time."""
+        worked_s = 0.0 if self._rested_s is None else time.thread_time() - self._rested_s
+        if worked_s >= _WORK_S:
+            time.sleep(worked_s * _REST)
+        if self._rested_s is None or worked_s >= _WORK_S:
+            self._rested_s = time.thread_time()
 
 
 class Bell:

@@ -3,16 +3,22 @@
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from hypothesis import given
 
+from tests.past.histories import History, histories, policies
 from tests.past.life import Life, State, holding, tenant
 from tests.report.build import WARN, policy, record
-from tests.worlds import Gi, at, gpu, rule
+from tests.worlds import Gi, Mi, at, claimant, container, gpu, pod, rule
 from watchdog.core.assessment import AccountKey
+from watchdog.core.model import Gpu, Pod
 from watchdog.core.plan import Outcome, Result
-from watchdog.core.policy import Do
+from watchdog.core.policy import Declaration, Do, Policy
 from watchdog.journal.errors import JournalError
 from watchdog.journal.playback import NothingRecordedError
 from watchdog.past.hour import recorded_hour
@@ -65,6 +71,82 @@ def test_it_is_what_the_daemon_itself_kept(tmp_path: Path) -> None:
     assert [mark.do for mark in series.marks] == [Do.WARN]
     assert found.get(card("GPU-0")).marks == series.marks  # type: ignore[union-attr]
     assert found.get(card("GPU-1")).marks == ()  # type: ignore[union-attr]
+
+
+def kept(hour: Hour, past: History) -> dict[AccountKey, tuple[Any, ...]]:
+    """All that an hour has of a history: of each series when it began and was last seen, and its points."""
+    last_s = past.cycles[-1][0]
+    pods = {(each.namespace, each.name) for _, state in past.cycles for each in state.pods}
+    keys = {key for names in pods for key, _ in hour.of_pod(*names)}
+    found = {}
+    for key in (*keys, *(card(each.uuid) for each in past.cycles[-1][1].gpus)):
+        series = hour.get(key)
+        assert series is not None
+        drawn = points(hour, key, at(last_s).boottime_s)
+        found[key] = (round(series.first_s, 2), round(series.seen_s, 2), hour.has(series), drawn)
+    return found
+
+
+def lived(path: Path, past: History, under: Policy) -> Hour:
+    """The hour that the daemon itself kept while it recorded a history."""
+    hour = Hour()
+    for each in past.lives:
+        life = Life(path, under)
+        for number, (second, state) in zip(count(), each, strict=False):
+            report, gap_s = life.see(state, at(second)), HOUR_S if number else 0.0
+            snapshot = report.snapshot
+            hour.add(at(second).boottime_s, report.assessments, snapshot.gpus, gap_s=gap_s, blind=snapshot.blind)
+        life.end()
+    return hour
+
+
+@pytest.mark.slow
+@given(histories(granule=128 * Mi, lives=2), policies())
+def test_any_history_is_what_the_daemon_itself_kept(past: History, under: Policy) -> None:
+    """Whatever a node goes through: every point of every account and card, and when each came and went."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.db"
+        hour = lived(path, past, under)
+        found, problem = recorded_hour(path, under, at(past.cycles[-1][0]))
+        assert problem == ""
+        assert kept(found, past) == kept(hour, past)
+
+
+def moving(*pods: Pod, cards: tuple[Gpu, ...]) -> History:
+    """Memory of one pod that moves from card to card each second, for a minute; a second pod keeps its own."""
+    second_one = {(f"{each.uid}/main", 0): 3 * Gi for each in pods[1:]}
+    states = [
+        State(used={("a/main", 0): Gi * (n % 7), ("a/main", 1): Gi * (n % 5), **second_one}, pods=pods, gpus=cards)
+        for n in range(60)
+    ]
+    return History(lives=(tuple((float(second), state) for second, state in enumerate(states)),), seed=0)
+
+
+def unplaced(uid: str, *others: str) -> Pod:
+    """A claimant of a share that is on a card nobody knows."""
+    made = claimant(uid, *others)
+    (claim,) = made.claims.values()
+    devices = tuple(replace(each, uuid=None, is_listed=False) for each in claim.devices)
+    return replace(made, claims={"gpu": replace(claim, devices=devices)})
+
+
+@pytest.mark.parametrize(
+    ("past", "under"),
+    [
+        (moving(pod("a", container("main", of="a", resources={"x/gpu": "1"})), cards=(gpu(0, 8 * Gi), gpu(1, 2 * Gi))),
+         policy(declarations=(Declaration(resource="x/gpu", unit="cards"),))),
+        (moving(claimant("a", "ns/pod-b"), claimant("b", "ns/pod-a"), cards=(gpu(0), gpu(1))),
+         replace(policy(), schemes=("dra",))),
+        (moving(unplaced("a", "ns/pod-b"), unplaced("b", "ns/pod-a"), cards=(gpu(0), gpu(1))),
+         replace(policy(), schemes=("dra",))),
+    ],
+    ids=["cards of two sizes", "a shared claim", "a shared claim on some card"],
+)  # fmt: skip
+def test_a_limit_that_depends_on_what_is_used_moves_with_it(tmp_path: Path, past: History, under: Policy) -> None:
+    """A pod of one card may use the one that it uses most; one on a shared claim is compared with others on it."""
+    hour = lived(tmp_path / "journal.db", past, under)
+    found, _ = recorded_hour(tmp_path / "journal.db", under, at(59))
+    assert kept(found, past) == kept(hour, past)
 
 
 def test_a_restart_within_a_point_leaves_no_gap(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ class Sinks:
 
     def _read_hour(self, now: Now) -> None:
         try:
-            earlier, problem = recorded_hour(self._options.journal, self._policy, now)
+            earlier, problem = recorded_hour(self._options.journal, self._policy, now, clock.Breather())
         except NothingRecordedError:
             return
         except JournalError as error:

@@ -36,15 +36,26 @@ class RecordedNode:
     # The CLOCK_BOOTTIME at which the pod list was last known to be current, or NEVER.
     synced_ms: int = NEVER
     _uid_by_number: dict[int, str] = field(default_factory=dict)
+    # The bytes of each process.
+    _used: dict[int, int | None] = field(default_factory=dict)
     _uses_by_number: dict[str, dict[int, AttributedUse]] = field(default_factory=dict)
+    # The processes whose uses do not have their bytes yet: most amounts change again before anybody asks for a use.
+    _moved: dict[str, set[int]] = field(default_factory=dict)
     _sorted_uses: dict[str, tuple[AttributedUse, ...]] = field(default_factory=dict)
 
     def uses_of(self, uid: str) -> tuple[AttributedUse, ...]:
         """The uses of a pod, in the same order as from attribution."""
         if uid not in self._sorted_uses:
-            uses = self._uses_by_number.get(uid, {}).values()
-            self._sorted_uses[uid] = tuple(sorted(uses, key=lambda use: (use.key.pid, use.gpu)))
+            uses = self._uses_by_number.get(uid, {})
+            for number in self._moved.pop(uid, ()):
+                uses[number] = replace(uses[number], used=self._used[number])
+            self._sorted_uses[uid] = tuple(sorted(uses.values(), key=lambda use: (use.key.pid, use.gpu)))
         return self._sorted_uses[uid]
+
+    def amounts_of(self, uid: str) -> Iterator[tuple[str, int | None]]:
+        """The bytes of each use of a pod, with its container: as from `uses_of`, in any order and at less cost."""
+        for number, use in self._uses_by_number.get(uid, {}).items():
+            yield use.container, self._used[number]
 
     def snapshot(self, at: Now) -> Snapshot:
         """A snapshot for the assessment, with the GPUs and what is hidden of them; the uses are in `uses_of`."""
@@ -84,7 +95,9 @@ class RecordedNode:
             if number not in self._uid_by_number:
                 raise ValueError(f"process {number} was never introduced")
             changed.add(uid := self._uid_by_number[number])
-            self._put(number, replace(self._uses_by_number[uid][number], used=used))
+            self._used[number] = used
+            self._moved.setdefault(uid, set()).add(number)
+            self._sorted_uses.pop(uid, None)
         return frozenset(changed)
 
     def _apply_basics(self, frame: Frame) -> None:
@@ -101,13 +114,15 @@ class RecordedNode:
 
     def _put(self, number: int, use: AttributedUse) -> None:
         self._uses_by_number.setdefault(use.uid, {})[number] = use
+        self._used[number] = use.used
         self._sorted_uses.pop(use.uid, None)
 
     def _remove(self, number: int) -> str:
         uid = self._uid_by_number.pop(number, None)
         if uid is None:
             raise ValueError(f"process {number} was never introduced")
-        del self._uses_by_number[uid][number]
+        del self._uses_by_number[uid][number], self._used[number]
+        self._moved.get(uid, set()).discard(number)
         self._sorted_uses.pop(uid, None)
         return uid
 
@@ -138,6 +153,8 @@ class RecordedCycle:
     node: RecordedNode
     # The UIDs of the pods that have changed; None: any may have.
     changed: frozenset[str] | None = frozenset()
+    # Whether nothing has changed but how many bytes processes and GPUs use.
+    is_moved: bool = False
 
 
 def span_cycles(bodies: Iterable[tuple[Now, tuple[Frame, ...]]], until: Now) -> Iterator[RecordedCycle]:
@@ -161,7 +178,9 @@ def span_cycles(bodies: Iterable[tuple[Now, tuple[Frame, ...]]], until: Now) -> 
                 node = RecordedNode()
             changed = node.apply(frame)
             kind = RecordKind.FIRST if last is None else RecordKind.NEXT
-            yield RecordedCycle(at=at, kind=kind, node=node, changed=None if frame.full else changed)
+            yield RecordedCycle(
+                at=at, kind=kind, node=node, changed=None if frame.full else changed, is_moved=frame.only_moves
+            )
             last = at
     if last is not None and until.boottime_s > last.boottime_s:
         yield RecordedCycle(at=until, kind=RecordKind.SAME, node=node)

@@ -103,6 +103,13 @@ class Frame(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
     # A time of CLOCK_BOOTTIME, LIVE or NEVER.
     synced_ms: int | None = msgspec.field(name="s", default=None)
 
+    @property
+    def only_moves(self) -> bool:
+        """Whether it changes nothing but how many bytes processes and GPUs use."""
+        objects = (self.node, self.namespaces, self.gpus, self.hidden, self.interval_ms)
+        lists = self.pods, self.gone_pods, self.processes, self.gone
+        return not (self.full or any(each is not None for each in objects) or any(lists))
+
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _POD_DECODER: Final = msgspec.msgpack.Decoder(Pod)

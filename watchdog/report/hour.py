@@ -238,6 +238,15 @@ class Hour:
         if (earlier := self._earlier) is not None:
             self._earlier = None
             self._follow(earlier)
+        self.see(at_s, assessments, gpus, gap_s=gap_s, blind=blind)
+        self._seen_s = at_s
+        if at_s - self._swept_s >= POINT_S:
+            self._sweep(at_s)
+
+    def see(
+        self, at_s: float, assessments: Iterable[Assessment], gpus: Iterable[Gpu], *, gap_s: float, blind: bool = False
+    ) -> None:
+        """Take in a part of a cycle, as `add` does the whole: what it does not have is neither changed nor gone."""
         known = self._series
         for each in assessments:
             name, series = (each.pod.namespace, each.pod.name), known.get(each.account)
@@ -248,9 +257,6 @@ class Hour:
             key = card(gpu.uuid)
             series = known.get(key) or self._begin(key, ("", ""))
             series.see(at_s, gpu.used if gpu.up and not blind else None, gpu.total, gap_s)
-        self._seen_s = at_s
-        if at_s - self._swept_s >= POINT_S:
-            self._sweep(at_s)
 
     def _begin(self, key: AccountKey, name: tuple[str, str]) -> Series:
         series = self._series[key] = Series(name)
