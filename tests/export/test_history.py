@@ -142,6 +142,6 @@ def test_what_was_not_seen(endpoints: Endpoints) -> None:
 def test_many_different_questions_within_a_second(endpoints: Endpoints) -> None:
     """Anybody can ask for other pods: some are answered, the others are asked to come again."""
     endpoints.publish(quiet(0))
-    statuses = [get(endpoints, f"{POD}&minutes={minutes}").status for minutes in range(1, 31)]
-    assert statuses.count(HTTPStatus.OK) == 4
+    statuses = [get(endpoints, f"{POD}&minutes={minutes}").status for minutes in range(1, 61)]
+    assert 10 <= statuses.count(HTTPStatus.OK) <= 40
     assert set(statuses) == {HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE}

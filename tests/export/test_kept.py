@@ -107,7 +107,7 @@ def test_other_filters_make_no_more_pages_than_a_bound(endpoints: Endpoints, clo
         clock.second = second
         for number in range(4):
             assert f'"<bdi>{number}</bdi>"'.encode() in html(endpoints, pod=str(number))
-        with pytest.raises(TooManyError, match="more than 4 different pages of this kind"):
+        with pytest.raises(TooManyError, match="more than 4 different pages of this kind at once"):
             html(endpoints, pod="other")
         kept = endpoints.page(PageQuery(pod="0"))
         assert endpoints.page(PageQuery(pod="0")) is kept
@@ -116,6 +116,31 @@ def test_other_filters_make_no_more_pages_than_a_bound(endpoints: Endpoints, clo
     assert head.startswith(b"HTTP/1.1 503 ")
     assert b"Retry-After: 1\r\n" in head
     assert b"Refresh: 2\r\n" in head, "a reader's page comes back by itself"
+
+
+def test_values_that_take_long_are_fewer() -> None:
+    """However many keys there is room for: once the time for a second is spent, the next key waits for another."""
+    now, spent = [0.0], [0.0]
+    kept: SecondCache[int, int] = SecondCache(lambda: now[0], 40, 0.25, lambda: spent[0])
+
+    def make() -> int:
+        spent[0] += 0.1
+        return 1
+
+    for key in range(4):  # the first compiles the template, and does not count
+        assert kept.get(key, 1, make) == 1
+    with pytest.raises(TooManyError):
+        kept.get(4, 1, make)
+    assert kept.get(3, 1, make) == 1, "what is there is given to everybody"
+    with pytest.raises(TooManyError):
+        kept.get(3, 2, make)
+    now[0] = 1.0
+    assert [kept.get(key, 2, make) for key in (3, 4, 5)] == [1, 1, 1]
+    now[0] = 1.9
+    with pytest.raises(TooManyError):
+        kept.get(5, 3, make)
+    now[0] = 2.0
+    assert kept.get(5, 3, make) == 1
 
 
 def test_within_a_second_everybody_gets_the_same_bytes(endpoints: Endpoints, clock: Clock) -> None:

@@ -627,19 +627,33 @@ def test_hostile_names_are_text(name: str) -> None:
         text.encode("utf-8")
 
 
-def test_few_different_pages_are_made_in_a_second() -> None:
-    """Rendering takes turns with the loop: the fifth name waits for the next second, and unknown names take no room."""
-    pods = tuple(pod(f"u{number}", container("main", "1Gi", of=f"u{number}")) for number in range(6))
+def test_ten_tabs_can_be_opened_at_once() -> None:
+    """After an alert, a page for each pod and its GPU, twice: none is refused. Names that nobody has take no room."""
+    pods = tuple(pod(f"u{number}", container("main", "1Gi", of=f"u{number}")) for number in range(10))
+    made = Watched(story=Story(pods=pods))
+    made.live(lambda second: snapshot(gpus=tuple(map(gpu, range(8))), second=second), 1.0)
+    for number in range(100):
+        assert made.get(f"/pods/ns/nobody-{number}")[0].startswith("HTTP/1.1 404 ")
+    paths = [*(f"/pods/ns/{each.name}" for each in pods), *(f"/gpus/{number}" for number in range(8))]
+    for path in (*paths, *paths, *(f"{path}?still" for path in paths)):
+        assert made.get(path)[0].startswith("HTTP/1.1 200 "), path
+    answers = [made.get(f"/pods/ns/pod-u0?{number}=&still")[0] for number in range(50)]
+    assert {answer.split(" ")[1] for answer in answers} == {"200"}, "what has no meaning makes no other page"
+
+
+def test_a_flood_of_different_pages_takes_a_bounded_part_of_each_second() -> None:
+    """Rendering takes turns with the loop: one page too many comes by itself in the next second."""
+    pods = tuple(pod(f"u{number}", container("main", "1Gi", of=f"u{number}")) for number in range(50))
     made = Watched(story=Story(pods=pods))
     made.live(lambda second: snapshot(second=second), 1.0)
-    for number in range(20):
-        assert made.get(f"/pods/ns/nobody-{number}")[0].startswith("HTTP/1.1 404 ")
-    answers = [made.get(f"/pods/ns/pod-u{number}")[0] for number in (0, 1, 2, 3, 0, 4)]
-    assert [answer.split(" ")[1] for answer in answers] == ["200"] * 5 + ["503"]
+    answers = [made.get(f"/pods/ns/{each.name}")[0] for each in pods]
+    statuses = [answer.split(" ")[1] for answer in answers]
+    assert set(statuses) == {"200", "503"}
+    assert statuses == sorted(statuses)
     assert "Retry-After: 1" in answers[-1]
     assert "Refresh: 2" in answers[-1]
     made.clock.second += 1.1
-    assert made.get("/pods/ns/pod-u4")[0].startswith("HTTP/1.1 200 ")
+    assert made.get("/pods/ns/pod-u49")[0].startswith("HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(
