@@ -31,7 +31,7 @@ _STATES: Final = {"undeclared": "nothing declared", "misdeclared": "invalid decl
 
 def found_gpu(seen: SubjectInput) -> GpuStatus | None:
     """The GPU that is asked for; None: the node has none of that name, or several."""
-    found = [gpu for gpu in seen.status.gpus if gpu.has_name(seen.query.gpu)]
+    found = seen.query.gpus_of(seen.status)
     return found[0] if len(found) == 1 else None
 
 

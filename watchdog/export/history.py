@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 from watchdog.core.assessment import AccountKey
 from watchdog.core.errors import WatchdogError
 from watchdog.core.model import Now
+from watchdog.export.names import AskedSubject
 from watchdog.report.hour import HOUR_S, Hour, Point, Series, card
 from watchdog.report.status import Status, encode
 from watchdog.report.text import inert, rfc3339
@@ -27,14 +28,9 @@ class NothingSeenError(WatchdogError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryQuery:
-    """Whose hour is asked for: a pod's or a GPU's."""
+class HistoryQuery(AskedSubject):
+    """Whose hour is asked for."""
 
-    # Namespace and name; empty if a GPU is asked for.
-    namespace: str = ""
-    pod: str = ""
-    # Its short name in the status, or its UUID.
-    gpu: str = ""
     # How much of the hour, up to now.
     minutes: int = _MOST_MINUTES
 
@@ -59,7 +55,7 @@ class HistoryQuery:
     @property
     def subject(self) -> str:
         """What it asks for, for a sentence."""
-        return inert(f"pod {self.namespace}/{self.pod}" if self.pod else f"GPU {self.gpu}", _LONGEST)
+        return inert(f"pod {self.title}" if self.pod else f"GPU {self.gpu}", _LONGEST)
 
 
 def history_document(query: HistoryQuery, hour: Hour, status: Status, known_s: float, now: Now) -> dict[str, Any]:
@@ -73,8 +69,7 @@ def history_document(query: HistoryQuery, hour: Hour, status: Status, known_s: f
         actions = [
             encode(action)
             for action in reversed(status.recent)
-            if (action.namespace, action.pod) == (query.namespace, query.pod)
-            and (action.at or 0.0) >= now.wall_s - 60 * query.minutes
+            if query.is_of(action) and (action.at or 0.0) >= now.wall_s - 60 * query.minutes
         ]
     else:
         marks = [mark for _, series in found for mark in series.marks if mark.at_s >= since_s]
@@ -82,7 +77,7 @@ def history_document(query: HistoryQuery, hour: Hour, status: Status, known_s: f
     if not found and not actions:
         why = f"nothing was seen of {query.subject} in the last hour"
         raise NothingSeenError(f"{why}: `gpu-watchdog history` in the watchdog's pod goes further back")
-    subject = {"pod": inert(f"{query.namespace}/{query.pod}", _LONGEST)} if query.pod else {"gpu": found[0][0].gpu}
+    subject = {"pod": inert(query.title, _LONGEST)} if query.pod else {"gpu": found[0][0].gpu}
     return {
         **subject,
         "minutes": query.minutes,
@@ -103,7 +98,7 @@ def history_document(query: HistoryQuery, hour: Hour, status: Status, known_s: f
 def _found(query: HistoryQuery, hour: Hour, status: Status) -> tuple[tuple[AccountKey, Series], ...]:
     if query.pod:
         return hour.of_pod(query.namespace, query.pod)
-    uuids = [gpu.uuid for gpu in status.gpus if gpu.has_name(query.gpu)] or [query.gpu]
+    uuids = [gpu.uuid for gpu in query.gpus_of(status)] or [query.gpu]
     if len(uuids) > 1:
         named = ", ".join(inert(uuid) for uuid in uuids)
         raise QueryError(f"{len(uuids)} instances have the number {inert(query.gpu)}: write ?gpu= and one of {named}")

@@ -11,7 +11,7 @@ from typing import Final, Self
 from urllib.parse import quote
 
 from watchdog.report.sentences.node import gpu_label
-from watchdog.report.status import GpuStatus
+from watchdog.report.status import AccountStatus, GpuStatus, PlanStatus, RecentStatus, Status
 from watchdog.report.text import inert, shorten
 
 _LONGEST_SHOWN: Final = 40  # characters of a name; the UUID of a GPU has as many
@@ -85,6 +85,30 @@ class GpuName:
 
 
 Subject = PodName | GpuName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedSubject:
+    """The pod or the GPU that an address asks for."""
+
+    # Empty if it asks for a GPU.
+    namespace: str = ""
+    pod: str = ""
+    # Its short name in the status, or its UUID.
+    gpu: str = ""
+
+    @property
+    def title(self) -> str:
+        """The pod as `namespace/name`."""
+        return f"{self.namespace}/{self.pod}"
+
+    def is_of(self, of: AccountStatus | RecentStatus | PlanStatus) -> bool:
+        """Whether an account, an action or a step is the pod's."""
+        return (of.namespace, of.pod) == (self.namespace, self.pod)
+
+    def gpus_of(self, status: Status) -> list[GpuStatus]:
+        """The GPUs that it may mean; several are compute instances of one GPU instance."""
+        return [gpu for gpu in status.gpus if gpu.has_name(self.gpu)]
 
 
 def gpu_names(gpus: Iterable[GpuStatus]) -> Mapping[str, GpuName]:

@@ -91,9 +91,9 @@ class AccountSection:
 
 def is_known(seen: SubjectInput) -> bool:
     """Whether there is anything to show of a pod: an account, an hour, or a recent action."""
-    own = (seen.query.namespace, seen.query.pod)
-    has_account = any((account.namespace, account.pod) == own for account in seen.status.accounts)
-    return has_account or bool(seen.hour.of_pod(*own) or _actions(seen))
+    query = seen.query
+    has_account = any(map(query.is_of, seen.status.accounts))
+    return has_account or bool(seen.hour.of_pod(query.namespace, query.pod) or _actions(seen))
 
 
 def pod_page(seen: SubjectInput) -> str:
@@ -109,7 +109,7 @@ def pod_page(seen: SubjectInput) -> str:
         refresh_s=REFRESH_S,
         node=seen.status.node,
         level=next(worst for worst in Urgency if worst in levels),
-        title=f"{query.namespace}/{query.pod}",
+        title=query.title,
         state=_state(seen, accounts, actions),
         node_state=head if head.remedy else None,
         owner=_owner(accounts),
@@ -130,13 +130,11 @@ def pod_page(seen: SubjectInput) -> str:
 
 def _accounts(seen: SubjectInput) -> list[AccountProgress]:
     """Its accounts, the most urgent first."""
-    own = (seen.query.namespace, seen.query.pod)
-    return [each for each in seen.seen.by_urgency if (each.account.namespace, each.account.pod) == own]
+    return [each for each in seen.seen.by_urgency if seen.query.is_of(each.account)]
 
 
 def _actions(seen: SubjectInput) -> list[RecentStatus]:
-    own = (seen.query.namespace, seen.query.pod)
-    return [action for action in seen.status.recent if (action.namespace, action.pod) == own]
+    return [action for action in seen.status.recent if seen.query.is_of(action)]
 
 
 def _state(seen: SubjectInput, accounts: Sequence[AccountProgress], actions: Sequence[RecentStatus]) -> str:
@@ -362,8 +360,7 @@ def _alerts(seen: SubjectInput, accounts: Sequence[AccountProgress], actions: Se
             yield _RUNBOOKS_OF_ACTIONS[action.do]
     if any(progress.account.left_since is not None for progress in accounts):
         yield "GPUMemoryPodLeft"
-    own = (seen.query.namespace, seen.query.pod)
-    if any(entry.withheld_by == Brake.MPS and (entry.namespace, entry.pod) == own for entry in seen.status.plan):
+    if any(entry.withheld_by == Brake.MPS and seen.query.is_of(entry) for entry in seen.status.plan):
         yield "GPUMemoryMPSWithheld"
     if seen.status.breaker.open:
         yield "GPUMemoryBreakerOpen"

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
-from watchdog.export.names import PodName, gpu_path, pod_path
+from watchdog.export.names import AskedSubject, PodName, gpu_path, pod_path
 from watchdog.export.page import STYLE, content_policy
 from watchdog.export.page_headline import PageInput
 from watchdog.export.plot import Level, Moment, Plot, plot
@@ -26,14 +26,9 @@ REFRESH_S: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubjectQuery:
-    """Whose page is asked for: that of a pod, or of a GPU."""
+class SubjectQuery(AskedSubject):
+    """Whose page is asked for."""
 
-    # Empty if a GPU is asked for.
-    namespace: str = ""
-    pod: str = ""
-    # Its short name in the status, or its UUID.
-    gpu: str = ""
     # Whether the page does not refresh itself.
     is_still: bool = False
 
@@ -117,17 +112,16 @@ def nothing_of(seen: SubjectInput) -> str:
     query, status = seen.query, seen.status
     unseen = "".join(f"\n{sentence}" for sentence in out_of_sight(status))
     if query.gpu:
-        paths = [(gpu, seen.seen.gpus[gpu.uuid].path) for gpu in status.gpus]
-        named = [f"/{path}" for gpu, path in paths if path and gpu.has_name(query.gpu)]
+        paths = {uuid: f"/{name.path}" for uuid, name in seen.seen.gpus.items() if name.path}
+        named = [paths[gpu.uuid] for gpu in query.gpus_of(status) if gpu.uuid in paths]
         if named:
             return (
                 f"{len(named)} instances on node {inert(status.node)} have the number {query.gpu}: {', '.join(named)}"
             )
-        names = ", ".join(f"/{path}" for _, path in paths if path) or "none"
+        names = ", ".join(paths.values()) or "none"
         return f"node {inert(status.node)} has no GPU {query.gpu}; its GPUs: {names}{unseen}"
-    pod = f"{query.namespace}/{query.pod}"
     return (
-        f"nothing was seen of pod {pod} on node {inert(status.node)}: it uses and declares no GPU memory here, did not "
-        "in the last hour, and no action on it is among the last ones. It may be on another node. Older actions: "
-        f"`gpu-watchdog history --pod {pod}` in the watchdog's pod{unseen}"
+        f"nothing was seen of pod {query.title} on node {inert(status.node)}: it uses and declares no GPU memory here, "
+        "did not in the last hour, and no action on it is among the last ones. It may be on another node. Older "
+        f"actions: `gpu-watchdog history --pod {query.title}` in the watchdog's pod{unseen}"
     )
