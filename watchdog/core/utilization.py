@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse
-from watchdog.core.model import Owner, Snapshot
+from watchdog.core.model import Now, Owner, Snapshot
 from watchdog.core.policy import Idle
 
 # How often the driver is asked at most. It averages over the time since it was last asked (nvtop#110).
@@ -87,6 +87,16 @@ class CardSeconds:
 STATES: Final = ("held", "computing", "idle")
 # Whose card-seconds they are: a namespace, and the controller of its pods, or the pod.
 Spender = tuple[str, Owner]
+# By the Unix hour in which they came.
+SpentByHour = Mapping[int, Mapping[Spender, CardSeconds]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleTimes:
+    """For how many seconds accounts had computed nothing at a moment."""
+
+    at: Now
+    seconds: Mapping[AccountKey, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +212,8 @@ class UtilizationMeter:
             self._cards = {}
             self._by_holder, self._by_account = dict.fromkeys(self._by_holder), dict.fromkeys(self._by_account)
         found = {key for key, seconds in self._idle_s.items() if idle.after_s and seconds >= idle.after_s}
-        new, self._reported = found - self._reported, found
+        # What an earlier daemon has reported may not be in the pod list yet.
+        new, self._reported = found - self._reported, found | (self._reported & self._restored.keys())
         return Utilization(
             cards=self._cards,
             by_holder=self._by_holder,

@@ -16,7 +16,6 @@ from watchdog.core.model import Now
 from watchdog.core.plan import ClosedCycle, CycleReport, Moment, OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import LONGEST_REST_S, Ticks
-from watchdog.core.utilization import UtilizationMeter
 from watchdog.daemon.actions.actions import Actions, actions_by_do
 from watchdog.daemon.actions.intentions import LOOP_LATE
 from watchdog.daemon.actions.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
@@ -30,6 +29,7 @@ from watchdog.daemon.quiet_ticks import QuietTicks
 from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, was_reexecuted
 from watchdog.daemon.sinks import Sink, Sinks
 from watchdog.daemon.sources import Sources, open_cluster
+from watchdog.daemon.utilization import UtilizationLog
 from watchdog.node.drivers.protocol import Driver, DriverReading
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
@@ -80,7 +80,7 @@ class Daemon:
         self._sources = Sources(options, environment.own, self._cluster, LeftPods(record.left))
         self._maintenance = MaintenanceWatch(record.maintenance)
         self._listed = ListedResources()
-        self._meter = UtilizationMeter()
+        self._utilization = UtilizationLog(record)
         self._drains = NodeDrains(self._bell, Procfs(options.procfs), self._policy)
         by_do = actions_by_do(scanner, self._cluster, record, clock.now, self._drains)
         self._actions = Actions(by_do, record, clock.now, self._drains)
@@ -193,6 +193,7 @@ class Daemon:
             self._listed.restore(restored.listed, now)
             self._keeper.record.listed(self._listed.by_pod)
             self._cycle.transfers = self._cycle.transfers.inheriting(restored.transfers, now)
+            self._utilization.restore(restored.idle, self._policy.idle, now)
         self._update_permission(now)
         for message in self._cluster.take_messages() if self._cluster is not None else ():
             (self._log.warn if message.is_problem else self._log.inform)(message.text)
@@ -350,24 +351,13 @@ class Daemon:
         return replace(closed, outcomes=(*early, *closed.outcomes)) if early else closed
 
     def _publish(self, report: CycleReport, inputs: Inputs, ticks: Ticks | None = None) -> CycleReport:
-        report = self._with_utilization(report)
+        readings = self._sampler.thread.take_utilization()
+        report = self._utilization.add(report, readings, has_lock=self._sinks.has_lock)
         self._sinks.publish(report, is_stale=inputs.pods_stale, ticks=ticks)
         if self._cluster is not None:
             self._cluster.keep_capacity(report.node, report.snapshot, self._policy, has_lock=self._sinks.has_lock)
         self._failures = 0
         return report
-
-    def _with_utilization(self, report: CycleReport) -> CycleReport:
-        """The report with what the driver's thread has read of the utilisation, and what that adds up to."""
-        utilization = self._meter.add(
-            report.at.boottime_s,
-            report.snapshot,
-            report.assessments,
-            self._sampler.thread.take_utilization(),
-            report.policy.idle,
-            gap_s=LONGEST_REST_S + report.policy.reset_after_s,
-        )
-        return replace(report, utilization=utilization)
 
     def _objection(self, entry: PlanEntry, moment: Moment) -> str | None:
         return self._permission.objection(entry, self._policy, clock.now(), moment)
@@ -409,6 +399,7 @@ class Daemon:
         self._quiet_ticks.end_rest(now, at_once=True)
         self._drop("the watchdog was stopped")
         self._actions.interrupt(now)
+        self._utilization.end(now, has_lock=self._sinks.has_lock)
         self._sinks.stop(self._actions.take_ended(), now)
         self._drains.close()
         if self._cluster is not None:

@@ -14,6 +14,7 @@ from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.core.transfers import Windows
+from watchdog.core.utilization import IdleTimes, SpentByHour
 from watchdog.journal.actions import (
     BegunRow,
     RestoredActions,
@@ -42,6 +43,7 @@ from watchdog.journal.rows import (
     taken_action,
 )
 from watchdog.journal.schema import COLUMNS, Statement, is_blank, prune
+from watchdog.journal.utilization import add_card_seconds, read_idle, write_idle
 from watchdog.report.changes import BEGUN, BLOCKED, ENDED, Change, ChangeKind, Changes, action_events
 from watchdog.report.recent import EVENTS, KEPT_S, LAST_KEPT_S, MOST, MOST_ACTIONS, LastAction, Recent
 from watchdog.report.sentences.action import end_note, release_note
@@ -85,10 +87,10 @@ _FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE, Result.WI
 class Journal:
     """The journal of one node, made by `open`.
 
-    Only `open`, `intend`, `record_loss`, `unfinished`, `drained` and `last_actions` raise (JournalError). What other
-    methods can't write is kept in memory, up to a limit, and written once the disk can be written again. `recent` has
-    the recent actions. `kept` is what this daemon remembers of it, for its next journal. `is_blank`: nothing had ever
-    been written to it when it was opened.
+    Only `open`, `intend`, `record_loss`, `unfinished`, `drained`, `last_actions`, `idle_times` and `add_utilization`
+    raise (JournalError). What other methods can't write is kept in memory, up to a limit, and written once the disk can
+    be written again. `recent` has the recent actions. `kept` is what this daemon remembers of it, for its next journal.
+    `is_blank`: nothing had ever been written to it when it was opened.
     """
 
     def __init__(
@@ -224,6 +226,21 @@ class Journal:
         """Record whose bytes count as unknown, or did in the last hour. A write that fails is made up for."""
         self.kept.transfers = windows
         self._write_state(lambda connection: write_transfers(connection, windows))
+
+    def add_utilization(self, spent: SpentByHour, idle: IdleTimes) -> None:
+        """Add card-seconds, and record for how long accounts have computed nothing; JournalError: nothing is added."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            add_card_seconds(connection, spent)
+            write_idle(connection, idle)
+
+        if not self.writable:
+            raise JournalError(self.problem)  # only `probe` tries whether the disk can be written again
+        self._file.transaction(write)
+
+    def idle_times(self) -> IdleTimes | None:
+        """For how long accounts had computed nothing when that was last noted; None: none had. JournalError."""
+        return self._file.with_connection(read_idle)
 
     def _write_state(self, write: Callable[[sqlite3.Connection], object]) -> None:
         """Write what is remembered too, so that it is written later if it can't be now."""

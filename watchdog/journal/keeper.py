@@ -13,6 +13,7 @@ from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, JournalLimits
 from watchdog.core.repeats import Repeats
 from watchdog.core.transfers import Windows
+from watchdog.core.utilization import IdleTimes
 from watchdog.journal.actions import CUT_SHORT, RestoredActions, UnfinishedAction
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
@@ -50,6 +51,8 @@ class Restored:
     left: tuple[Pod, ...] = ()
     # The resources that the node listed in pods' lives, by UID.
     listed: ListedByPod = field(default_factory=dict)
+    # For how long accounts had computed nothing when that was last noted; None: none had.
+    idle: IdleTimes | None = None
 
 
 def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | None) -> Restored:
@@ -75,6 +78,7 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
         transfers=journal.kept.transfers,
         left=journal.kept.left,
         listed=journal.kept.listed,
+        idle=journal.idle_times(),
     )
 
 

@@ -95,6 +95,31 @@ def delete_recording(connection: sqlite3.Connection, before_s: float, keep: int,
     return removed
 
 
+# Bytes of a row of `card_seconds`, with its part of half-filled pages.
+_CARD_SECONDS_ROW: Final = 40
+_OLD_HOURS: Final = (
+    "DELETE FROM card_seconds WHERE (hour, spender) IN "
+    "(SELECT hour, spender FROM card_seconds WHERE hour <= :last ORDER BY hour LIMIT :batch)"
+)
+_SPENDERS: Final = "DELETE FROM spender WHERE id NOT IN (SELECT spender FROM card_seconds)"
+
+
+def delete_card_seconds(connection: sqlite3.Connection, before_s: float, batch: int) -> int:
+    """Delete card-seconds of hours that ended before a Unix time, oldest first, at most a batch of rows."""
+    connection.execute("BEGIN IMMEDIATE")
+    removed = connection.execute(_OLD_HOURS, {"last": before_s / 3600 - 1, "batch": batch}).rowcount
+    if removed:
+        connection.execute(_SPENDERS)
+    connection.execute("COMMIT")
+    return removed
+
+
+def _excess_card_seconds(connection: sqlite3.Connection, keep: int) -> int:
+    """How many rows of card-seconds there are beyond `keep` bytes."""
+    rows = int(connection.execute("SELECT count(*) FROM card_seconds").fetchone()[0])
+    return max(rows - keep // _CARD_SECONDS_ROW, 0)
+
+
 APPLICATION_ID: Final = 0x67707764  # "gpwd"
 
 
@@ -199,6 +224,23 @@ MIGRATIONS: Final = (
     """,
     # What others use of a claim that they share with the account; NULL if there is none.
     "ALTER TABLE occurrence ADD COLUMN used_beside INTEGER;",
+    # Card-seconds by Unix hour, in thousandths, and whose they are; and for how long accounts had computed nothing.
+    # Whole numbers, and a number for each owner, make a row of some 30 bytes.
+    """
+    CREATE TABLE spender (
+        id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, owner_kind TEXT NOT NULL, owner_name TEXT NOT NULL,
+        UNIQUE (namespace, owner_kind, owner_name)
+    ) STRICT;
+    CREATE TABLE card_seconds (
+        hour INTEGER NOT NULL, spender INTEGER NOT NULL,
+        held INTEGER NOT NULL, computing INTEGER NOT NULL, idle INTEGER NOT NULL, unused INTEGER NOT NULL,
+        PRIMARY KEY (hour, spender)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE idle (
+        uid TEXT NOT NULL, container TEXT, gpu TEXT, idle_s REAL NOT NULL,
+        boot_id TEXT NOT NULL, boottime_s REAL NOT NULL, wall_s REAL NOT NULL
+    ) STRICT;
+    """,
 )
 
 
@@ -281,6 +323,7 @@ def prune(connection: sqlite3.Connection, limits: JournalLimits, now: Now) -> No
     for delete in (
         partial(_delete, connection, moment | aged, _BATCH),
         partial(delete_recording, connection, aged["before"], limits.max_size * 3 // 4, _BATCH),
+        partial(delete_card_seconds, connection, aged["before"], _BATCH),
     ):
         for _ in range(_MOST_BATCHES):
             removed = delete()
@@ -292,9 +335,14 @@ def prune(connection: sqlite3.Connection, limits: JournalLimits, now: Now) -> No
         excess = 1 - limits.max_size / size(connection)
         if excess <= 0:
             break
-        # Actions matter more than readings: the recording is deleted first, down to a quarter of the size.
+        # Actions matter more than readings: the recording is deleted first, down to a quarter of the size, and then
+        # card-seconds, down to an eighth.
         keep = max(recording_size(connection) + limits.max_size - size(connection), limits.max_size // 4)
-        if removed := delete_recording(connection, -float("inf"), keep, _BATCH):
+        excess_rows = _excess_card_seconds(connection, limits.max_size // 8)
+        if removed := (
+            delete_recording(connection, -float("inf"), keep, _BATCH)
+            or delete_card_seconds(connection, float("inf"), min(excess_rows, _BATCH))
+        ):
             deleted += removed
             continue
         rows = connection.execute("SELECT count(*) FROM occurrence").fetchone()[0]

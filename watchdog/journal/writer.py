@@ -16,6 +16,7 @@ from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.core.transfers import Windows
+from watchdog.core.utilization import IdleTimes, SpentByHour
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.schema import Statement
@@ -100,9 +101,7 @@ class JournalWriter:
         """Commit an intention to disk: the number of the action once it is there, or a RecordError."""
         journal, keys, queued_s = self._journal, tuple(targets), time.monotonic()
         if journal is None:
-            failed: Future[int] = Future()
-            failed.set_exception(RecordError("there is no journal"))
-            return failed
+            return _without_journal()
 
         def commit() -> int:
             number = journal.intend(entry, keys, now)
@@ -166,6 +165,15 @@ class JournalWriter:
     def transfers(self, windows: Windows) -> None:
         """Record whose bytes count as unknown, or did in the last hour, since they may have changed hands."""
         self._put_or_keep(lambda journal: journal.transfers(windows))
+
+    def add_utilization(self, spent: SpentByHour, idle: IdleTimes) -> "Future[None]":
+        """Add card-seconds, and record for how long accounts have computed nothing; a RecordError: nothing is added."""
+        journal = self._journal
+        if journal is None:
+            return _without_journal()
+        future = self._queue(lambda: journal.add_utilization(spent, idle))
+        future.add_done_callback(self._note_defect)
+        return future
 
     def record_event(self, event: str, sentence: str, now: Now) -> None:
         """Record an event of the daemon itself."""
@@ -271,3 +279,9 @@ class JournalWriter:
                     future.set_result(job())
                 except BaseException as error:  # raised again from the future
                     future.set_exception(error)
+
+
+def _without_journal() -> "Future[Any]":
+    failed: Future[Any] = Future()
+    failed.set_exception(RecordError("there is no journal"))
+    return failed

@@ -1,0 +1,68 @@
+"""What memory was held for, in the journal: card-seconds by hour and owner, and for how long accounts are idle."""
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import astuple
+from typing import Final
+
+from watchdog.core.assessment import AccountKey
+from watchdog.core.model import Now, Owner
+from watchdog.core.utilization import CardSeconds, IdleTimes, Spender, SpentByHour
+from watchdog.journal.rows import storable_text
+
+HOUR_S: Final = 3600
+# Card-seconds are stored as thousandths.
+_PARTS: Final = 1000
+_INSERT_SPENDER: Final = "INSERT OR IGNORE INTO spender (namespace, owner_kind, owner_name) VALUES (?, ?, ?)"
+_ADD: Final = (
+    "INSERT INTO card_seconds SELECT ?, id, ?, ?, ?, ? FROM spender "
+    "WHERE namespace = ? AND owner_kind = ? AND owner_name = ? "
+    "ON CONFLICT (hour, spender) DO UPDATE SET held = held + excluded.held, "
+    "computing = computing + excluded.computing, idle = idle + excluded.idle, unused = unused + excluded.unused"
+)
+_SELECT: Final = (
+    "SELECT namespace, owner_kind, owner_name, sum(held), sum(computing), sum(idle), sum(unused) "
+    "FROM card_seconds JOIN spender ON id = spender WHERE hour >= ? GROUP BY spender"
+)
+
+
+def add_card_seconds(connection: sqlite3.Connection, spent: SpentByHour) -> None:
+    """Add card-seconds to those of their hours."""
+    for hour, by_spender in spent.items():
+        for (namespace, owner), parts in by_spender.items():
+            names = tuple(storable_text(name) for name in (namespace, owner.kind, owner.name))
+            connection.execute(_INSERT_SPENDER, names)
+            connection.execute(_ADD, (hour, *(round(_PARTS * part) for part in astuple(parts)), *names))
+
+
+def write_idle(connection: sqlite3.Connection, idle: IdleTimes) -> None:
+    """Write for how long these accounts have computed nothing, and no others."""
+    at = idle.at
+    connection.execute("DELETE FROM idle")
+    for account, seconds in idle.seconds.items():
+        parts = account.uid, account.container, account.gpu
+        key = (None if part is None else storable_text(part) for part in parts)
+        values = (*key, seconds, at.boot_id, at.boottime_s, at.wall_s)
+        connection.execute("INSERT INTO idle VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+
+def read_idle(connection: sqlite3.Connection) -> IdleTimes | None:
+    """For how long accounts had computed nothing when that was last noted; None: none had. sqlite3.Error."""
+    rows = connection.execute("SELECT * FROM idle").fetchall()
+    if not rows:
+        return None
+    *_, boot_id, boottime_s, wall_s = rows[0]
+    seconds = {AccountKey(uid=uid, container=container, gpu=gpu): idle_s for uid, container, gpu, idle_s, *_ in rows}
+    return IdleTimes(at=Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id), seconds=seconds)
+
+
+def first_hour(connection: sqlite3.Connection) -> int | None:
+    """The first hour of which there are card-seconds; None: there are none. sqlite3.Error."""
+    hour: int | None = connection.execute("SELECT min(hour) FROM card_seconds").fetchone()[0]
+    return hour
+
+
+def read_card_seconds(connection: sqlite3.Connection, since_hour: int) -> Iterator[tuple[Spender, CardSeconds]]:
+    """The card-seconds of each owner since an hour; sqlite3.Error."""
+    for namespace, kind, name, *parts in connection.execute(_SELECT, (since_hour,)):
+        yield (namespace, Owner(kind=kind, name=name)), CardSeconds(*(part / _PARTS for part in parts))
