@@ -7,11 +7,14 @@ from typing import Any
 
 from tests.report.build import entry
 from tests.worlds import at
-from watchdog.core.model import ProcessKey
+from watchdog.core.model import Owner, ProcessKey
 from watchdog.core.policy import JournalLimits
+from watchdog.core.utilization import CardSeconds, Spender
 from watchdog.journal.journal import Journal
 from watchdog.journal.read import history
 from watchdog.journal.rows import INSERT, base_row, bound
+from watchdog.journal.utilization import node_hours
+from watchdog.report.card_hours import HOUR_S
 
 KEYS = (ProcessKey(pid=101, start_ticks=1010), ProcessKey(pid=102, start_ticks=1020))
 LIMITS = JournalLimits()
@@ -31,6 +34,17 @@ def sql(path: Path, *statements: str) -> list[tuple[Any, ...]]:
 def sound(path: Path) -> bool:
     """Whether SQLite finds nothing wrong in the file."""
     return sql(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def spent(path: Path, since_hour: int = 0) -> dict[Spender, CardSeconds]:
+    """The card-seconds that another process reads, of each owner since an hour."""
+    rows = node_hours(path, "n1", since_hour * HOUR_S, 0.0).owners
+    return {
+        (row.namespace, Owner(kind=row.kind, name=row.name)): CardSeconds(
+            row.held * HOUR_S, row.used * HOUR_S, row.idle * HOUR_S, (row.unused or 0.0) * HOUR_S
+        )
+        for row in rows
+    }
 
 
 def begin(journal: Journal) -> int:

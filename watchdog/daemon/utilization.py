@@ -20,8 +20,8 @@ from watchdog.core.utilization import (
     UtilizationMeter,
     UtilizationReading,
 )
-from watchdog.journal.utilization import HOUR_S
 from watchdog.journal.writer import JournalWriter
+from watchdog.report.card_hours import HOUR_S
 
 # Each write is synced to disk. A kill -9 loses what has come since the last one.
 _WRITE_EVERY_S: Final = 300.0

@@ -127,11 +127,13 @@ def pods_in(path: Path) -> list[str]:
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.exists():
         raise _missing(path)
-    with path.open("rb"):
-        pass  # raises the reason why it can't be read, which SQLite does not report
     try:
         connection = _connect(path, "mode=ro")
     except sqlite3.OperationalError as error:
+        # Raises the reason why it can't be read, which SQLite does not report. Not before: closing the file takes the
+        # locks of a daemon that reads its own journal (sqlite.org/howtocorrupt.html, section 2.2).
+        with path.open("rb"):
+            pass
         if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise
         # A WAL needs a writable place for its shared memory, which a read-only mount does not have.

@@ -1,16 +1,24 @@
 """What memory was held for, in the journal: card-seconds by hour and owner, and for how long accounts are idle."""
 
+import math
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import astuple
+from pathlib import Path
 from typing import Final
 
 from watchdog.core.assessment import AccountKey
 from watchdog.core.model import Now, Owner
 from watchdog.core.utilization import CardSeconds, IdleTimes, Spender, SpentByHour
+from watchdog.journal.errors import JournalError
+from watchdog.journal.read import reading
 from watchdog.journal.rows import storable_text
+from watchdog.report.card_hours import HOUR_S, NodeHours, owner_hours
+from watchdog.report.status import Moment
 
-HOUR_S: Final = 3600
+# Steps of SQLite's virtual machine after which it is asked whether to go on.
+_STEPS: Final = 10_000
 # Card-seconds are stored as thousandths.
 _PARTS: Final = 1000
 _INSERT_SPENDER: Final = "INSERT OR IGNORE INTO spender (namespace, owner_kind, owner_name) VALUES (?, ?, ?)"
@@ -56,13 +64,40 @@ def read_idle(connection: sqlite3.Connection) -> IdleTimes | None:
     return IdleTimes(at=Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id), seconds=seconds)
 
 
-def first_hour(connection: sqlite3.Connection) -> int | None:
-    """The first hour of which there are card-seconds; None: there are none. sqlite3.Error."""
+def node_hours(path: Path, node: str, since_s: float, until_s: float, *, within_s: float = math.inf) -> NodeHours:
+    """The card-hours of a node since the hour of a Unix time, from its journal; JournalError.
+
+    It is given up after `within_s`.
+    """
+    since_hour, deadline_s = int(since_s // HOUR_S), time.monotonic() + within_s
+    with reading(path) as connection:
+        connection.set_progress_handler(lambda: time.monotonic() > deadline_s, _STEPS)
+        try:
+            first, spent = _first_hour(connection), [*_card_seconds(connection, since_hour)]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                why = f"journal {path} can't be read within {within_s:.0f} s: ask again once the node is less busy"
+                raise JournalError(why) from error
+            if "no such table" in str(error):
+                why = f"journal {path} was written by an older gpu-watchdog, which did not count card-seconds"
+                raise JournalError(f"{why}: ask again once its daemon is of this version") from error
+            raise
+    owners = owner_hours(spent)
+    return NodeHours(
+        node=node,
+        since=Moment(since_hour * HOUR_S),
+        until=Moment(until_s),
+        begins=None if first is None else Moment(first * HOUR_S),
+        owners=tuple(owners),
+        owners_in_all=len(owners),
+    )
+
+
+def _first_hour(connection: sqlite3.Connection) -> int | None:
     hour: int | None = connection.execute("SELECT min(hour) FROM card_seconds").fetchone()[0]
     return hour
 
 
-def read_card_seconds(connection: sqlite3.Connection, since_hour: int) -> Iterator[tuple[Spender, CardSeconds]]:
-    """The card-seconds of each owner since an hour; sqlite3.Error."""
+def _card_seconds(connection: sqlite3.Connection, since_hour: int) -> Iterator[tuple[Spender, CardSeconds]]:
     for namespace, kind, name, *parts in connection.execute(_SELECT, (since_hour,)):
         yield (namespace, Owner(kind=kind, name=name)), CardSeconds(*(part / _PARTS for part in parts))
