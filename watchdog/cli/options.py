@@ -6,7 +6,6 @@ import re
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -105,12 +104,6 @@ journal_option = path_option(
 )
 
 
-# An RFC 3339 moment, of which the end may be missing; also as `history` prints one.
-_MOMENT: Final = re.compile(
-    r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?: ?(?:[Zz]|UTC)|[+-]\d\d:\d\d)?)?", re.ASCII
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Since:
     """The beginning of the past that a command is asked for."""
@@ -123,9 +116,10 @@ class Since:
     @property
     def phrase(self) -> str:
         """For a sentence: `in the last 90m`, `since 2026-01-31 00:00:00 UTC`."""
-        from watchdog.report.text import date_time
+        from watchdog.report.text import date_time, parse_moment
 
-        return f"since {date_time(self.wall_s)}" if _MOMENT.fullmatch(self.text) else f"in the last {self.text}"
+        is_moment = parse_moment(self.text) is not None
+        return f"since {date_time(self.wall_s)}" if is_moment else f"in the last {self.text}"
 
 
 _FORMS: Final = (
@@ -138,22 +132,17 @@ def _since(_context: click.Context, parameter: click.Parameter, value: str) -> S
     """How far back, or since when."""
     from watchdog import clock
     from watchdog.core.units import brief, parse_duration
-    from watchdog.report.text import date_time
+    from watchdog.report.text import date_time, parse_moment
 
     now_s = clock.now().wall_s
     try:
-        wall_s = _unix_s(value) if _MOMENT.fullmatch(value) else now_s - parse_duration(value)
+        moment_s = parse_moment(value)
+        wall_s = now_s - parse_duration(value) if moment_s is None else moment_s
     except ValueError as error:
         raise click.BadParameter(f"{brief(value)!r} is none of these: {_FORMS}", param=parameter) from error
     if wall_s > now_s:
         raise click.BadParameter(f"{value!r} is in the future: it is {date_time(now_s)} now", param=parameter)
     return Since(wall_s=max(wall_s, 0.0), text=value)
-
-
-def _unix_s(moment: str) -> float:
-    """The Unix time of a text that `_MOMENT` matches; ValueError if there is no such day or time."""
-    given = datetime.fromisoformat(moment.upper().removesuffix("UTC").removesuffix("Z").rstrip())
-    return (given if given.tzinfo is not None else given.replace(tzinfo=UTC)).timestamp()
 
 
 def since_option(default: str) -> Callable[[Command], Command]:

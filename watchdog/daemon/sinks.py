@@ -19,14 +19,17 @@ from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.log import Log
 from watchdog.export.metrics import Metrics
+from watchdog.export.report import PATIENCE_S
 from watchdog.journal.errors import JournalError
 from watchdog.journal.keeper import JournalKeeper
 from watchdog.journal.playback import NothingRecordedError
 from watchdog.journal.recorder import Recorder
+from watchdog.journal.utilization import node_hours
 from watchdog.journal.writer import JournalWriter
 from watchdog.node.drivers.thread import FIRST_LONG_PAUSE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, PulseState, ReadCost
 from watchdog.options import Options
 from watchdog.past.hour import recorded_hour
+from watchdog.report.card_hours import bounded, encode_hours
 from watchdog.report.changes import Change, ChangeKind, Changes
 from watchdog.report.events import pod_events
 from watchdog.report.recent import LastAction
@@ -194,7 +197,9 @@ class Sinks:
         self._remedies = remedies(options.journal, options.node)
         stop_path = str(stop_file(options.journal).absolute())
         to_do = {reason: problem.remedy for reason, problem in problems(options.journal, options.node).items()}
-        self._endpoints = Endpoints(self._metrics, policy.interval_s, remedies=to_do, stop_file=stop_path)
+        self._endpoints = Endpoints(
+            self._metrics, policy.interval_s, remedies=to_do, stop_file=stop_path, report=self._read_report
+        )
         self._server = HttpServer(options.listen, self._endpoints, options.probes) if options.serves else None
         self._changes = Changes(self._remedies)
         self.daemon_log = Log()
@@ -243,6 +248,12 @@ class Sinks:
             self._endpoints.hour.begin_with(earlier)
         if problem:
             self.daemon_log.warn(f"the hour before this start can't be shown whole, which affects no action: {problem}")
+
+    def _read_report(self, since_s: float) -> bytes:
+        """The JSON of `/api/report`, on a thread of its own; JournalError."""
+        path, now_s = self._options.journal, clock.now().wall_s
+        found = node_hours(path, self._options.node, since_s, now_s, within_s=PATIENCE_S)
+        return encode_hours(bounded(found))
 
     @property
     def has_lock(self) -> bool:

@@ -22,6 +22,7 @@ from watchdog.export.metrics import Metrics, render
 from watchdog.export.page import page
 from watchdog.export.page_headline import PageInput, PageQuery
 from watchdog.export.pod_page import is_known, pod_page
+from watchdog.export.report import Reports
 from watchdog.export.subject_page import REFRESH_S, SubjectInput, SubjectQuery, nothing_of
 from watchdog.node.drivers.thread import ReadCost
 from watchdog.report.figures import all_gaps
@@ -196,8 +197,11 @@ class Endpoints:
         now: Callable[[], Now] = clock.now,
         remedies: Mapping[str, str] | None = None,
         stop_file: str = "",
+        report: Callable[[float], bytes] | None = None,
     ) -> None:
+        """`report` reads card-hours since a Unix time from the journal, as `Reports` takes it."""
         self.metrics = metrics
+        self.reports = Reports(report, now)
         self.unready: tuple[str, ...] = ()
         self.policy_error = ""
         self.pulse_cost: ReadCost | None = None

@@ -17,6 +17,7 @@ from typing import Final
 from watchdog.clock import Bell
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.log import Log
+from watchdog.export.report import PATIENCE_S, PendingError
 from watchdog.export.web import respond
 from watchdog.options import ListenError, listen_error, parse_listen
 
@@ -25,10 +26,11 @@ DEADLINE_S: Final = 5.0
 # How long to keep reading from a client after its response: closing with unread data would reset the connection, and
 # the client would lose the response.
 _LINGER_S: Final = 0.2
-# Connections without a complete request, and as many again waiting for a response. All that are accepted in one round
+# Connections without a complete request, and as many again waiting for their turn. All that are accepted in one round
 # fit along with those of the previous round, so none is dropped before it was read from.
 _MOST_WAITING: Final = 160
 _AT_ONCE: Final = 64
+_MOST_PENDING: Final = 32  # those whose response is being made on another thread
 _MOST_SENDING: Final = 32  # responses that the kernel has not accepted yet, each as large as its page
 _BACKLOG: Final = 512
 # Served first: the kubelet restarts a daemon that fails three probes in a row, and they are cheap.
@@ -72,6 +74,7 @@ class HttpServer:
         self._endpoints = endpoints
         self._reading: _Pool = {}
         self._waiting: _Pool = {}  # with a complete request
+        self._pending: _Pool = {}  # with a response that is being made on another thread
         self._sending: _Pool = {}
         self._closing = False
         listener = _listener(listen, "--listen")
@@ -127,6 +130,8 @@ class HttpServer:
                 elif client in self._reading:
                     self._advance(client, self._receive)
             self._drop_late()
+            if None in ready and self._bell.silence():
+                self._ask_again()
             if None in ready and not self._closing:
                 for listener, only_probes in self._listeners.items():
                     self._accept(listener, only_probes=only_probes)
@@ -135,7 +140,7 @@ class HttpServer:
 
     @property
     def _clients(self) -> list[_Client]:
-        return [*self._reading, *self._waiting, *self._sending]
+        return [*self._reading, *self._waiting, *self._pending, *self._sending]
 
     def _release(self) -> None:
         for client in self._clients:
@@ -155,8 +160,15 @@ class HttpServer:
     def _drop_late(self) -> None:
         now_s = time.monotonic()
         for client in self._clients:
-            if client.until_s <= now_s:
+            if client.until_s <= now_s and client in self._pending:
+                self._admit(client, self._waiting, _MOST_WAITING, DEADLINE_S)  # its response is that it takes too long
+            elif client.until_s <= now_s:
                 self._drop(client)
+
+    def _ask_again(self) -> None:
+        """Respond to those whose response may have been made by now."""
+        for client in [*self._pending]:
+            self._admit(client, self._waiting, _MOST_WAITING, DEADLINE_S)
 
     def _accept(self, listener: socket.socket, *, only_probes: bool) -> None:
         for _ in range(_AT_ONCE):
@@ -180,7 +192,7 @@ class HttpServer:
 
     def _admit(self, client: _Client, pool: _Pool, most: int, deadline_s: float) -> None:
         """Move a client into a pool; if it is full, its oldest client is dropped."""
-        for other in (self._reading, self._waiting, self._sending):
+        for other in (self._reading, self._waiting, self._pending, self._sending):
             other.pop(client, None)
         if len(pool) >= most:
             self._drop(next(iter(pool)))
@@ -211,7 +223,13 @@ class HttpServer:
             self._respond_to(client)
 
     def _respond_to(self, client: _Client) -> None:
-        client.unsent = [memoryview(part) for part in self._respond(client) if part]
+        try:
+            parts = self._respond(client)
+        except PendingError as pending:
+            self._admit(client, self._pending, _MOST_PENDING, PATIENCE_S)
+            pending.done.add_done_callback(lambda _: self._bell.ring())
+            return
+        client.unsent = [memoryview(part) for part in parts if part]
         client.is_responded = True
         client.request.clear()
         if not client.unsent:
@@ -235,12 +253,14 @@ class HttpServer:
     def _respond(self, client: _Client) -> tuple[bytes, bytes]:
         try:
             return respond(self._endpoints, bytes(client.request), only_probes=client.only_probes)
+        except PendingError:
+            raise
         except Exception as error:  # one request must not end the thread that serves all of them
             Log().error(f"an HTTP request failed unexpectedly; please report this: {error!r}")
             return b"", b""
 
     def _drop(self, client: _Client) -> None:
-        for pool in (self._reading, self._waiting, self._sending):
+        for pool in (self._reading, self._waiting, self._pending, self._sending):
             pool.pop(client, None)
         with suppress(KeyError):  # `modify` unregisters a connection that it fails to change
             self._selector.unregister(client.connection)

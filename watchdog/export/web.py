@@ -22,6 +22,7 @@ from watchdog.export.endpoints import Endpoints, PackedPage, ProbeResult, TooMan
 from watchdog.export.history import HistoryQuery, NothingSeenError, QueryError
 from watchdog.export.page import POLICY
 from watchdog.export.page_headline import PageQuery
+from watchdog.export.report import ReportError, ReportQuery
 from watchdog.export.subject_page import SUBJECT_POLICY, SubjectQuery
 
 Headers = tuple[tuple[str, str], ...]
@@ -64,7 +65,7 @@ class HttpResponse:
 
 
 def route(endpoints: Endpoints, request: HttpRequest, *, only_probes: bool = False) -> HttpResponse:
-    """The response to a GET; any path that is not exactly a route is not found."""
+    """The response to a GET; any path that is not exactly a route is not found. PendingError: it is being made."""
     routes = _PROBES if only_probes else _ROUTES
     has_subject = not only_probes and request.path.startswith(_SUBJECTS)
     handler = routes.get(request.path) or (_subject if has_subject else None)
@@ -74,7 +75,8 @@ def route(endpoints: Endpoints, request: HttpRequest, *, only_probes: bool = Fal
 def respond(endpoints: Endpoints, request: bytes, *, only_probes: bool = False) -> tuple[bytes, bytes]:
     """The head and the body of the response to the bytes of a request, whatever they are; empty if they hold none.
 
-    The body is the cached object itself, not a copy, however many clients read it slowly.
+    The body is the cached object itself, not a copy, however many clients read it slowly. PendingError: it is being
+    made.
     """
     handler = _Handler(endpoints, request, only_probes=only_probes)
     return handler.wfile.getvalue(), handler.body
@@ -138,6 +140,15 @@ def _history(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
         return _busy(error)
 
 
+def _report(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
+    try:
+        return _json(endpoints, request, endpoints.reports.get(ReportQuery.of(request.query)))
+    except QueryError as error:
+        return _text(HTTPStatus.BAD_REQUEST, str(error))
+    except ReportError as error:
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE, str(error), ("Retry-After", "1"))
+
+
 def _busy(error: TooManyError, *headers: tuple[str, str]) -> HttpResponse:
     return _text(HTTPStatus.SERVICE_UNAVAILABLE, str(error), ("Retry-After", "1"), *headers)
 
@@ -161,6 +172,7 @@ _ROUTES: Final[_Routes] = {
     "/api/status": _status,
     "/api/summary": _summary,
     "/api/history": _history,
+    "/api/report": _report,
 }
 
 

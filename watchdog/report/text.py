@@ -86,6 +86,23 @@ def date_time(wall_s: float) -> str:
     return datetime.fromtimestamp(wall_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+# An RFC 3339 moment, of which the end may be missing; also as `date_time` writes one.
+_MOMENT: Final = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?: ?(?:[Zz]|UTC)|[+-]\d\d:\d\d)?)?", re.ASCII
+)
+
+
+def parse_moment(text: str) -> float | None:
+    """The Unix time of an RFC 3339 moment, in UTC unless it says otherwise; its end may be missing.
+
+    None: it is written otherwise. ValueError: there is no such day or time.
+    """
+    if not _MOMENT.fullmatch(text):
+        return None
+    given = datetime.fromisoformat(text.upper().removesuffix("UTC").removesuffix("Z").rstrip())
+    return (given if given.tzinfo is not None else given.replace(tzinfo=UTC)).timestamp()
+
+
 def clock_time(wall_s: float, seen_from_s: float) -> str:
     """Unix time for people: `14:05:10 UTC`, with its date if that differs from the date of `seen_from_s`."""
     text = date_time(wall_s)
