@@ -26,14 +26,20 @@ from watchdog.kube.daemons import DaemonError, DaemonPod, Daemons, down_problem,
 from watchdog.kube.kubeconfig import ContextChoice
 from watchdog.kube.prometheus import ask_service, ask_url
 from watchdog.kube.routes import Routes
+from watchdog.report import card_hours
+from watchdog.report.card_hours import NodeHours
 from watchdog.report.status import Status, StatusError, decode
 from watchdog.report.summary import MOST_BYTES, Summary, decode_summary
-from watchdog.report.text import inert
+from watchdog.report.text import inert, rfc3339
 
 # How long the lists of pods and nodes are used; a daemon that is replaced is missing until then.
 _LISTS_S: Final = 30.0
 # Bytes that are read of an answer, by path; a status has some 500 bytes an account.
-_LARGEST: Final[Mapping[str, int]] = {"/api/summary": 4 * MOST_BYTES, "/api/status": 2**24}
+_LARGEST: Final[Mapping[str, int]] = {
+    "/api/summary": 4 * MOST_BYTES,
+    "/api/status": 2**24,
+    "/api/report": 2 * card_hours.MOST_BYTES,
+}
 _NO_DAEMONS: Final = Problem(
     "there is no pod of the watchdog here",
     "install it (docs/install.md), or name another namespace with --namespace, or another cluster with --context or "
@@ -157,6 +163,10 @@ class Cluster:
         for thread in threads:
             thread.join()
 
+    def ask_card_hours(self, since_s: float, keep: Callable[[NodeAnswer[NodeHours]], object]) -> None:
+        """Ask each daemon for its card-hours since a Unix time."""
+        self.ask(f"/api/report?since={rfc3339(since_s)}", card_hours.decode_hours, keep)
+
     def status_of(self, answer: NodeAnswer[Summary]) -> Status:
         """The whole status of a node, under the name that the API server has for it; DaemonError."""
         if answer.daemon is None:
@@ -172,7 +182,7 @@ class Cluster:
 
     def _ask(self, daemon: DaemonPod, path: str, read: Callable[[bytes], Answer]) -> NodeAnswer[Answer]:
         try:
-            came = self._routes.ask(daemon, path, _LARGEST[path])
+            came = self._routes.ask(daemon, path, _LARGEST[path.partition("?")[0]])
             answer = read(came.body)
         except DaemonError as error:
             state = self._daemons.unready.get(daemon.node)

@@ -21,12 +21,16 @@ class NodeCommand(click.Command):
     """A command about this node, or about another one, on which it then runs with the same options.
 
     `pod` names the parameter that has the pod, if there is one: without a NODE, the pod's node is meant if no daemon
-    answers here and no journal is here. `keeps` names options for finding the daemon that it also has a use for here.
+    answers here and no journal is here. `keeps` names options for finding the daemon that it also has a use for here,
+    and `of_all` those by which it is about all nodes.
     """
 
-    def __init__(self, *args: Any, pod: str = "", keeps: Sequence[str] = (), **more: Any) -> None:
+    def __init__(
+        self, *args: Any, pod: str = "", keeps: Sequence[str] = (), of_all: Sequence[str] = (), **more: Any
+    ) -> None:
         super().__init__(*args, **more)
         self._pod = pod
+        self._of_all = of_all
         self.params.append(click.Argument(["elsewhere"], metavar="[NODE]", required=False))
         self._keeps = keeps
         self._removed = [name for name in ("elsewhere", *_PERSONAL) if name not in keeps]
@@ -41,6 +45,9 @@ class NodeCommand(click.Command):
         node, pod = ctx.params.get("elsewhere"), ctx.params.get(self._pod) or ""
         if node is not None and not node.strip():
             raise click.UsageError("NODE is empty: name the node")  # a variable of a script that is not set
+        of_all = [name for name in self._of_all if ctx.get_parameter_source(name) is _GIVEN[0]]
+        if node and of_all:
+            raise click.UsageError(f"--{of_all[0]} is about all nodes: leave NODE out")
         node = node or ""
         is_elsewhere = not node and not self._keeps and self._is_elsewhere(ctx)
         if node or (pod and is_elsewhere):

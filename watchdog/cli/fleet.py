@@ -8,8 +8,10 @@ from typing import Any, Final
 from watchdog import clock
 from watchdog.cli.cluster_rows import NodeAnswer
 from watchdog.core.errors import Problem
+from watchdog.core.utilization import STATES
 from watchdog.kube.daemons import DaemonError
 from watchdog.kube.prometheus import Ask, Sample, instant
+from watchdog.report.card_hours import HOUR_S, OwnerHours
 from watchdog.report.status import Moment, Status
 from watchdog.report.summary import AccountSummary, GpuSummary, Summary
 from watchdog.report.text import rfc3339
@@ -88,6 +90,10 @@ def _either(parts: Sequence[str]) -> str:
     return f"({_either(parts[:half])} or {_either(parts[half:])})" if half else parts[0]
 
 
+# `increase` takes each daemon's series by itself, and allows for its restarts.
+_CARD_SECONDS: Final = (
+    "sum by (cluster, namespace, state) (increase(gpu_watchdog_namespace_card_seconds_total[{seconds}s]))"
+)
 LIVE_QUERY: Final = _query({**_NODES, **_URGENT})
 _WHOLE_QUERY: Final = _query({**_NODES, **_WHOLE})
 _Key = tuple[str, str]
@@ -128,6 +134,15 @@ class Fleet:
         """DaemonError: a Prometheus has no status."""
         remedy = "run `gpu-watchdog top --cluster` against that cluster, without --prometheus"
         raise DaemonError(Problem(f"Prometheus knows no more about node {answer.node}", remedy))
+
+    def card_hours(self, seconds: float) -> list[tuple[str, OwnerHours]]:
+        """The card-hours of each namespace in so many seconds up to now, with the name of its cluster; DaemonError."""
+        found: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+        for labels, number in self._samples(_CARD_SECONDS.format(seconds=max(round(seconds), 1))):
+            key = labels.get("cluster", ""), labels.get("namespace", "")
+            found[key][labels.get("state", "")] = max(number, 0.0) / HOUR_S
+        rows = [(cluster, _namespace_hours(namespace, parts)) for (cluster, namespace), parts in found.items()]
+        return sorted(rows, key=lambda row: (-row[1].idle, -row[1].held, row[0], row[1].namespace))
 
     def _samples(self, query: str) -> Sequence[Sample]:
         samples = instant(self._ask, query)
@@ -241,6 +256,12 @@ class _Found:
 
 def _account(labels: Mapping[str, str]) -> tuple[str, str, str, str]:
     return labels.get("namespace", ""), labels.get("pod", ""), labels.get("container", ""), labels.get("gpu", "")
+
+
+def _namespace_hours(namespace: str, by_state: Mapping[str, float]) -> OwnerHours:
+    """The card-hours of a namespace; counters have none of what was declared and not held."""
+    held, used, idle = (by_state.get(state, 0.0) for state in STATES)
+    return OwnerHours(namespace=namespace, held=held, used=used, idle=idle, unused=None)
 
 
 def _sum(number: float | None, gpus: float | None) -> int | None:

@@ -7,23 +7,22 @@ import re
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 import click
 
 from watchdog import __version__
 from watchdog.cli.elsewhere import NodeCommand, is_outside
 from watchdog.cli.options import (
-    HeaderType,
     Since,
+    all_nodes_option,
     checked,
     cluster_options,
     context_options,
     duration,
     is_pod,
-    is_prometheus,
     journal_option,
     json_option,
     kubeconfig_option,
@@ -35,12 +34,16 @@ from watchdog.cli.options import (
     pod_of_journal,
     policy_option,
     probes_option,
+    prometheus_options,
     since_option,
     since_week,
     url_option,
 )
 from watchdog.cli.program import is_completion, named_as_called, print_completions
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT, Options
+
+if TYPE_CHECKING:
+    from watchdog.cli.cluster import ClusterChoice
 
 _UNWRITTEN: Final = frozenset({errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC})
 
@@ -336,6 +339,101 @@ def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str
     print_explanation(pod, address, journal, as_json=as_json, from_afar=url is not None and "journal" not in named)
 
 
+def _is_of_cluster(context: click.Context, *local: str, is_here: bool = False) -> bool:
+    """Whether a command is about all nodes; click's error for options of which one would be ignored.
+
+    `local` are those that name something of one node, and `is_here` whether that is on this machine.
+    """
+    options = context.params
+
+    def named(*names: str) -> list[str]:
+        found = [name for name in names if context.get_parameter_source(name) is _COMMANDLINE]
+        return [f"--{'prometheus-header' if name == 'headers' else name}" for name in found]
+
+    of_one = named(*local)
+    asked = (["--cluster"] if options["cluster"] else []) + named(
+        "prometheus", "headers", "kubeconfig", "context", "namespace"
+    )
+    if of_one and asked:
+        raise click.UsageError(f"{of_one[0]} is for one node, and {asked[0]} for all")
+    if named("headers") and "://" not in options["prometheus"]:
+        raise click.UsageError("--prometheus-header is for a --prometheus at a URL")
+    if options["prometheus"].startswith("http") and named("context", "namespace", "kubeconfig"):
+        raise click.UsageError(
+            f"{named('context', 'namespace', 'kubeconfig')[0]} has no effect on a --prometheus at a URL"
+        )
+    is_meant = bool(asked or (not of_one and options["prometheus"]))
+    return is_meant or (not is_here and _is_default(context, *local) and is_outside(options["kubeconfig"]))
+
+
+def _choice_of_cluster(options: Mapping[str, Any]) -> "ClusterChoice":
+    from watchdog.cli.cluster import ClusterChoice
+    from watchdog.kube.kubeconfig import ContextChoice
+
+    return ClusterChoice(
+        chosen=ContextChoice(file=options["kubeconfig"], context=options["context"]),
+        namespace=options["namespace"],
+        prometheus=options["prometheus"],
+        headers=dict(options["headers"]),
+    )
+
+
+@main.command(
+    cls=NodeCommand,
+    keeps=("kubeconfig", "context", "namespace"),
+    of_all=("cluster", "prometheus"),
+    short_help="Report what held memory was used for, in card-hours.",
+)
+@since_week
+@click.option(
+    "--by",
+    type=click.Choice(["owner", "namespace"]),
+    show_default="owner; with --prometheus namespace",
+    help="A row for each owner (a controller of pods, or a pod), or for each namespace.",
+)
+@click.option(
+    "--price",
+    type=click.FloatRange(min=0.0, max=1e6),
+    metavar="AMOUNT",
+    help="What a card costs for an hour, like 3.06. Adds what the idle card-hours cost: (1 - u) x time x price, where "
+    "u is the utilisation of what was held.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, without the total.")
+@all_nodes_option
+@prometheus_options
+@journal_option
+@json_option
+@cluster_options
+@click.pass_context
+def report(
+    context: click.Context, /, *, since: Since, by: str | None, price: float | None, journal: Path, **options: Any
+) -> None:
+    """Report what held memory was used for: card-hours by owner, the most idle first.
+
+    The journal is that of this node or of NODE. A card-hour is all memory of a card for an hour.
+    """
+    from watchdog.cli.report import ReportQuery, report_of_journal
+
+    if options["as_csv"] and options["as_json"]:
+        raise click.UsageError("--csv and --json exclude each other")
+    is_cluster = _is_of_cluster(context, "journal", is_here=journal.exists())
+    if is_cluster and options["prometheus"] and by == "owner":
+        raise click.UsageError("--prometheus has no owners: leave --by out, or --prometheus")
+    query = ReportQuery(
+        since=since,
+        by_namespace=by == "namespace" or bool(is_cluster and options["prometheus"]),
+        price=price,
+        form="json" if options["as_json"] else "csv" if options["as_csv"] else "table",
+    )
+    if is_cluster:
+        from watchdog.cli.report_cluster import report_of_cluster
+
+        _show_library_messages()
+        report_of_cluster(_choice_of_cluster(options), query)
+    else:
+        report_of_journal(journal, query)
+
+
 @main.command(short_help="Show what another policy would have done in the past.")
 @path_option("--policy", DEFAULT_POLICY, "The policy to try, a TOML file.")
 @since_week
@@ -369,33 +467,6 @@ def recommend(context: click.Context, /, *, policy: Path, since: Since, journal:
 
 
 # Of `top`: what pods can be sorted by, and the bounds of the interval (seconds).
-def _is_of_cluster(context: click.Context) -> bool:
-    """Whether `top` is about all nodes; click's error for options of which one would be ignored."""
-    options = context.params
-
-    def named(*names: str) -> list[str]:
-        found = [name for name in names if context.get_parameter_source(name) is _COMMANDLINE]
-        return [f"--{'prometheus-header' if name == 'headers' else name}" for name in found]
-
-    local = named("url", "listen")
-    asked = (["--cluster"] if options["cluster"] else []) + named(
-        "prometheus", "headers", "kubeconfig", "context", "namespace"
-    )
-    if local and asked:
-        raise click.UsageError(f"{local[0]} is for one node, and {asked[0]} for all")
-    is_cluster = bool(asked or (not local and options["prometheus"]))
-    is_cluster = is_cluster or (_is_default(context, "url", "listen") and is_outside(options["kubeconfig"]))
-    if is_cluster and options["gpu"]:
-        raise click.UsageError("--gpu is for one node; with all of them Enter opens one")
-    if named("headers") and "://" not in options["prometheus"]:
-        raise click.UsageError("--prometheus-header is for a --prometheus at a URL")
-    if options["prometheus"].startswith("http") and named("context", "namespace", "kubeconfig"):
-        raise click.UsageError(
-            f"{named('context', 'namespace', 'kubeconfig')[0]} has no effect on a --prometheus at a URL"
-        )
-    return is_cluster
-
-
 SORTS = ("percent", "used", "declared", "time", "verdict", "name")
 CLUSTER_SORTS = ("urgency", "use", "over", "age", "namespace", "node")
 SHORTEST_S, LONGEST_S = 0.2, 3600.0
@@ -500,36 +571,8 @@ def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only pods with this in name, rule or verdict.")
 @click.option("--gpu", metavar="GPU", default="", help="Only pods on this GPU: its number, or its UUID.")
 @click.option("--over", is_flag=True, help="Only pods over their limit.")
-@click.option(
-    "--cluster",
-    is_flag=True,
-    help="All nodes of a Kubernetes cluster, through its API server; default where a kubeconfig is, and no daemon.",
-)
-@click.option(
-    "--prometheus",
-    envvar="GPU_WATCHDOG_PROMETHEUS",
-    show_envvar=True,
-    default="",
-    show_default="the daemons themselves",
-    metavar="URL",
-    callback=checked(
-        is_prometheus,
-        "write http://HOST:PORT, or NAMESPACE/SERVICE:PORT for one in the cluster; a password goes into "
-        "--prometheus-header",
-    ),
-    help="With --cluster: ask this Prometheus once instead of each daemon, or Thanos or Mimir for several clusters; "
-    "NAMESPACE/SERVICE:PORT is asked through the API server.",
-)
-@click.option(
-    "--prometheus-header",
-    "headers",
-    multiple=True,
-    metavar="NAME=VALUE",
-    envvar="GPU_WATCHDOG_PROMETHEUS_HEADER",
-    show_envvar=True,
-    type=HeaderType(),
-    help='A header for --prometheus, like Authorization="Bearer ..." or X-Scope-OrgID=TENANT; may be repeated.',
-)
+@all_nodes_option
+@prometheus_options
 @cluster_options
 @url_option
 @listen_option
@@ -547,22 +590,18 @@ def top(context: click.Context, /, *, url: str | None, listen: str, as_json: boo
     interval_s = duration(options["interval"], "--interval")
     if not SHORTEST_S <= interval_s <= LONGEST_S:
         raise click.BadParameter("give 200ms to 1h", param_hint="--interval")
-    is_cluster = _is_of_cluster(context)
+    is_cluster = _is_of_cluster(context, "url", "listen")
+    if is_cluster and options["gpu"]:
+        raise click.UsageError("--gpu is for one node; with all of them Enter opens one")
     sorts = CLUSTER_SORTS if is_cluster else SORTS
     if options["sort"] not in (None, *sorts):
         raise click.BadParameter(f"give one of {', '.join(sorts)}", param_hint="--sort")
     choice = Choice(sort=options["sort"] or sorts[0], text=options["text"], gpu=options["gpu"], over=options["over"])
     is_once = options["once"] or as_json or not is_live()
     if is_cluster:
-        from watchdog.cli.cluster import ClusterChoice, print_cluster, watch_cluster
-        from watchdog.kube.kubeconfig import ContextChoice
+        from watchdog.cli.cluster import print_cluster, watch_cluster
 
-        which = ClusterChoice(
-            chosen=ContextChoice(file=options["kubeconfig"], context=options["context"]),
-            namespace=options["namespace"],
-            prometheus=options["prometheus"],
-            headers=dict(options["headers"]),
-        )
+        which = _choice_of_cluster(options)
         if is_once:
             _show_library_messages()
             print_cluster(which, choice, as_json=as_json)

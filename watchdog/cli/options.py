@@ -252,6 +252,47 @@ def is_pod(text: str) -> bool:
     return text.count("/") == 1 and all(text.split("/"))
 
 
+all_nodes_option = click.option(
+    "--cluster",
+    is_flag=True,
+    help="All nodes of a Kubernetes cluster, through its API server; default where a kubeconfig is, and no daemon.",
+)
+_PROMETHEUS: Final = (
+    click.option(
+        "--prometheus",
+        envvar="GPU_WATCHDOG_PROMETHEUS",
+        show_envvar=True,
+        default="",
+        show_default="the daemons themselves",
+        metavar="URL",
+        callback=checked(
+            is_prometheus,
+            "write http://HOST:PORT, or NAMESPACE/SERVICE:PORT for one in the cluster; a password goes into "
+            "--prometheus-header",
+        ),
+        help="With --cluster: ask this Prometheus once instead of each daemon, or Thanos or Mimir for several "
+        "clusters; NAMESPACE/SERVICE:PORT is asked through the API server.",
+    ),
+    click.option(
+        "--prometheus-header",
+        "headers",
+        multiple=True,
+        metavar="NAME=VALUE",
+        envvar="GPU_WATCHDOG_PROMETHEUS_HEADER",
+        show_envvar=True,
+        type=HeaderType(),
+        help='A header for --prometheus, like Authorization="Bearer ..." or X-Scope-OrgID=TENANT; may be repeated.',
+    ),
+)
+
+
+def prometheus_options(command: Command) -> Command:
+    """The options by which a person's command asks a Prometheus instead of the daemons."""
+    for option in reversed(_PROMETHEUS):
+        command = option(command)
+    return command
+
+
 listen_option = click.option(
     "--listen",
     envvar="GPU_WATCHDOG_LISTEN",
