@@ -39,7 +39,7 @@ POLICY: Final = policy_text("enforce", {"tenants": KILL})
 # `.test` is reserved (RFC 6761), so that it could not be pulled.
 PROXY: Final = "gpu-watchdog.test/kube-rbac-proxy:1"
 # What shows tenants.
-_PAGES: Final = ("/", "/metrics", "/api/status", "/api/summary", "/api/history?gpu=0")
+_PAGES: Final = ("/", "/metrics", "/api/status", "/api/summary", "/api/history?gpu=0", "/api/report")
 _DAEMON, _FRONT = "watchdog", "kube-rbac-proxy"
 
 
@@ -177,7 +177,7 @@ def test_around_the_proxy_there_are_only_probes(front: Front) -> None:
     network = replace(front.cluster.network, address=front.release.pod()["status"]["podIP"])
     with pytest.raises(ConnectionRefusedError):
         network.connect(9838)
-    assert [network.get(9839, path)[0] for path in ("/healthz", "/readyz", *_PAGES)] == [200, 200, *[404] * 5]
+    assert [network.get(9839, path)[0] for path in ("/healthz", "/readyz", *_PAGES)] == [200, 200, *[404] * len(_PAGES)]
 
 
 def test_the_proxy_may_do_nothing_on_the_node(front: Front) -> None:

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 POLICY: Final = policy_text("enforce", {"tenants": KILL})
 # The chart's default.
 _MONITORING: Final = "monitoring"
-_PAGES: Final = ("/", "/metrics", "/api/status", "/api/summary", "/api/history?gpu=0")
+_PAGES: Final = ("/", "/metrics", "/api/status", "/api/summary", "/api/history?gpu=0", "/api/report")
 
 
 def network_of(cluster: Cluster, of: Object) -> Network:

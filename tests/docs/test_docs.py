@@ -144,7 +144,8 @@ def test_every_endpoint_is_documented() -> None:
     """cli.md has each path of the daemon, and each that it has is answered."""
     documented = _rows(CLI, "Endpoints")
     pages = {"/", "/pods/NAMESPACE/NAME", "/gpus/INDEX"}
-    assert documented == pages | {"/metrics", "/healthz", "/readyz", "/api/status", "/api/summary", "/api/history"}
+    further = {"/api/status", "/api/summary", "/api/history", "/api/report"}
+    assert documented == pages | {"/metrics", "/healthz", "/readyz"} | further
     for path in (each.replace("NAMESPACE/NAME", "a/b").replace("INDEX", "0") for each in documented):
         head, _ = respond(Endpoints(Metrics(), 1.0), f"GET {path} HTTP/1.1\r\nHost: n\r\n\r\n".encode())
         assert not head.startswith(b"HTTP/1.1 404 "), path

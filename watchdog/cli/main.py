@@ -378,6 +378,10 @@ def _choice_of_cluster(options: Mapping[str, Any]) -> "ClusterChoice":
     )
 
 
+# Of `report`: a price of a card for an hour, in any currency.
+MOST_PRICE: Final = 1e6
+
+
 @main.command(
     cls=NodeCommand,
     keeps=("kubeconfig", "context", "namespace"),
@@ -393,8 +397,9 @@ def _choice_of_cluster(options: Mapping[str, Any]) -> "ClusterChoice":
 )
 @click.option(
     "--price",
-    type=click.FloatRange(min=0.0, max=1e6),
+    type=float,
     metavar="AMOUNT",
+    callback=checked(lambda price: 0.0 <= price <= MOST_PRICE, f"{{!r}} is not an amount from 0 to {MOST_PRICE:.0f}"),
     help="What a card costs for an hour, like 3.06. Adds what the idle card-hours cost: (1 - u) x time x price, where "
     "u is the utilisation of what was held.",
 )

@@ -187,10 +187,10 @@ def context_options(command: Command) -> Command:
     return command
 
 
-def checked(is_valid: Callable[[str], object], message: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+def checked(is_valid: Callable[[Any], object], message: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """A callback that refuses an option's value with a message, `{!r}` in it being the value."""
 
-    def check(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    def check(_context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         if value is not None and not is_valid(value):
             raise click.BadParameter(message.format(value), param=parameter)
         return value
