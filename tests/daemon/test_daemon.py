@@ -3,7 +3,7 @@
 import json
 import select
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from watchdog.config.watch import PolicyFile
 from watchdog.core.assessment import Attribution
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, Use
-from watchdog.core.plan import OpenCycle, Outcome, Result
+from watchdog.core.plan import CycleReport, OpenCycle, Outcome, Result
 from watchdog.core.policy import Pulse
+from watchdog.core.quiet import Ticks
 from watchdog.core.utilization import CardUtilization
 from watchdog.daemon.enforcement import Environment
 from watchdog.daemon.main import Daemon
@@ -30,6 +31,7 @@ from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
 from watchdog.options import Options
+from watchdog.report.changes import Change
 
 INTERVAL_S = 600.0
 FOR_S = 30.0
@@ -178,6 +180,34 @@ def test_equal_readings_repeat_a_quiet_cycle(daemon: Daemon) -> None:
     assert daemon._sinks._endpoints.health_status().cycles == 5
     assert b"gpu_watchdog_cycle_duration_seconds_count 5" in render(daemon._sinks._metrics.registry, openmetrics=False)
     assert repeats(daemon, reading, 30.0 + daemon._policy.reset_after_s) is False
+
+
+class Flaky:
+    """A sink that fails as often as a test wants."""
+
+    def __init__(self, failures: int) -> None:
+        self.left = failures
+
+    def publish(self, report: CycleReport, changes: Sequence[Change], ticks: Ticks | None) -> None:
+        """Fail, or take it."""
+        self.left -= 1
+        if self.left >= 0:
+            raise ZeroDivisionError("a bug")
+
+    def stop(self, changes: Sequence[Change], now: Now) -> None:
+        """Nothing is left to do."""
+
+
+@pytest.mark.parametrize(("failures", "code"), [(9, None), (10, 1)])
+def test_a_sink_that_fails_ten_times_in_a_row_ends_the_daemon(daemon: Daemon, failures: int, code: int | None) -> None:
+    """It must not run on without its journal: each cycle is published everywhere else, and the tenth is the last."""
+    daemon._sinks._sinks.insert(0, Flaky(failures))
+    reading = DriverReading(driver="0", interface="NVML")
+    for number in range(10):
+        repeats(daemon, reading, float(number))
+        assert daemon._sinks._endpoints.health_status().cycles == number + 1
+    assert daemon._exit_code == code
+    assert daemon._failures == (10 if code else 0)
 
 
 def test_a_slow_cycle_is_repeated_and_no_longer_late(daemon: Daemon) -> None:

@@ -115,6 +115,45 @@ class Kept:
         self.has_stopped = True
 
 
+class Broken(Kept):
+    """A sink with a bug: the first thing that each method does is to fail."""
+
+    def publish(self, report: CycleReport, changes: Sequence[Change], ticks: Ticks | None) -> None:
+        """Fail."""
+        raise ZeroDivisionError("a bug")
+
+    def stop(self, changes: Sequence[Change], now: Now) -> None:
+        """Fail."""
+        raise ZeroDivisionError("another bug")
+
+
+def test_a_sink_that_fails_withholds_nothing_from_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By then actions have begun: the journal and every other sink get each cycle and the end, the log says it once."""
+    configure()
+    first, kept = Broken(), Kept()
+    options = Options(node="n1", listen="127.0.0.1:0", journal=tmp_path / "journal.db", serves=False)
+    sinks = Sinks(options, policy(), at(0), further=(first, kept))
+    sinks._sinks.insert(0, sinks._sinks.pop(-2))  # before all others, the journal among them
+    open_journal(sinks, at(0))
+    gap = Gap(reason=GapReason.MEMORY, what="GPU-0 memory", problem=Problem("call 1 failed"))
+    reports = [Story(pods=()).see(snapshot(gaps=(gap,), second=second)) for second in (0, 1)]
+    assert [sinks.publish(report, is_stale=False) for report in reports] == [False, False]
+    assert [report for report, _ in kept.got] == reports
+    assert sinks._unready == ()
+    sinks.stop((), at(2))
+    assert kept.has_stopped
+    assert not sinks.has_lock
+    assert [row.event for row in history(tmp_path / "journal.db", None, 0.0)].count("gap_began") == 1
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    crashes = [line for line in lines if "traceback" in line]
+    assert [line["message"].split(" ")[0] for line in crashes] == ["Broken", "Broken"], "each place once"
+    assert "ZeroDivisionError('a bug')" in crashes[0]["message"]
+    assert "test_sinks.py" in crashes[0]["traceback"]
+    structlog.reset_defaults()
+
+
 def test_a_further_sink_gets_what_the_others_get(tmp_path: Path) -> None:
     """A sink that is handed in gets each cycle with its changes, and the end; without a server no address is bound."""
     kept = Kept()
@@ -122,7 +161,7 @@ def test_a_further_sink_gets_what_the_others_get(tmp_path: Path) -> None:
     sinks = Sinks(options, policy(), at(0), further=(kept,))
     gap = Gap(reason=GapReason.MEMORY, what="GPU-0 memory", problem=Problem("call 1 failed"))
     report = Story(pods=()).see(snapshot(gaps=(gap,)))
-    sinks.publish(report, is_stale=False)
+    assert sinks.publish(report, is_stale=False)
     (((got, changes),), has_stopped) = kept.got, kept.has_stopped
     assert (got, has_stopped) == (report, False)
     assert "gap_began" in {change.event for change in changes}

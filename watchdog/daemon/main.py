@@ -40,7 +40,8 @@ from watchdog.options import Options
 _HEARTBEAT_S = 0.5
 # How long stopping waits for the remaining Events.
 _CLOSE_WITHIN_S = 0.3
-# A cycle that fails unexpectedly is logged and tried again; this many failures in a row end the daemon.
+# A cycle that fails unexpectedly is logged and tried again; this many in a row that fail, or that a sink lacks, end the
+# daemon.
 _MAX_FAILURES = 10
 
 
@@ -116,7 +117,7 @@ class Daemon:
         while self._exit_code is None:
             try:
                 self._step(clock.now())
-            except Exception as error:  # the one broad except: a bug must not end a daemon that enforces
+            except Exception as error:  # a bug must not end a daemon that enforces
                 self._fail(error)
             waiter.wait(self._idle_s(clock.now()) if self._exit_code is None else 0.0)
         self._end(clock.now())
@@ -353,10 +354,13 @@ class Daemon:
     def _publish(self, report: CycleReport, inputs: Inputs, ticks: Ticks | None = None) -> CycleReport:
         readings = self._sampler.thread.take_utilization()
         report = self._utilization.add(report, readings, has_lock=self._sinks.has_lock)
-        self._sinks.publish(report, is_stale=inputs.pods_stale, ticks=ticks)
+        is_taken = self._sinks.publish(report, is_stale=inputs.pods_stale, ticks=ticks)
         if self._cluster is not None:
             self._cluster.keep_capacity(report.node, report.snapshot, self._policy, has_lock=self._sinks.has_lock)
-        self._failures = 0
+        if is_taken:
+            self._failures = 0
+        else:
+            self._count_failure()
         return report
 
     def _objection(self, entry: PlanEntry, moment: Moment) -> str | None:
@@ -379,11 +383,15 @@ class Daemon:
     def _fail(self, error: Exception) -> None:
         self._drop("the cycle failed")
         self._quiet_ticks.forget()
-        self._failures += 1
         self._last_beat_s = clock.now().boottime_s
         self._log.crash(error, clock.now().boottime_s)
+        self._count_failure()
+
+    def _count_failure(self) -> None:
+        """Note that a cycle has failed, or that a sink lacks it: no daemon runs on for ever without its journal."""
+        self._failures += 1
         if self._failures >= _MAX_FAILURES:
-            self._exit(f"{self._failures} cycles in a row have failed")
+            self._exit(f"{self._failures} cycles in a row have failed or were not published everywhere")
 
     def _drop(self, reason: str) -> None:
         pending, self._pending = self._pending, None

@@ -290,17 +290,30 @@ class Sinks:
         """Show the ticks that repeat the last cycle as they come in."""
         self._endpoints.begin_rest(resting)
 
-    def publish(self, report: CycleReport, *, is_stale: bool, ticks: Ticks | None = None) -> None:
-        """Publish a finished cycle everywhere; or, as of the last of these ticks, one that they have only repeated."""
+    def publish(self, report: CycleReport, *, is_stale: bool, ticks: Ticks | None = None) -> bool:
+        """Publish a finished cycle everywhere; or, as of the last of these ticks, one that they have only repeated.
+
+        Returns whether every sink has taken it: one that fails, by a bug, withholds nothing from the others.
+        """
         # Ticks that repeat a cycle bring nothing new, but that an account has computed nothing for long enough by now.
         has_news = ticks is None or bool(report.utilization.found_idle)
         changes = tuple(self._changes.since(report, writes_events=self.has_lock)) if has_news else ()
-        for sink in self._sinks:
-            sink.publish(report, changes, ticks)
+        taken = [self._has_taken(sink, lambda sink: sink.publish(report, changes, ticks)) for sink in self._sinks]
         if left_out := self._changes.take_left_out(report.at):
             self.daemon_log.warn(left_out)
         self._unready = unready(report, is_stale=is_stale, from_api=uses_api(self._options))
         self._update_health()
+        return all(taken)
+
+    def _has_taken(self, sink: Sink, give: Callable[[Sink], None]) -> bool:
+        """Give something to a sink; whether it was taken."""
+        try:
+            give(sink)
+        except Exception as error:  # by now actions have begun, and the journal must have them
+            what = f"{type(sink).__name__} failed unexpectedly and lacks a cycle that other sinks have"
+            self.daemon_log.crash(error, clock.now().boottime_s, what)
+            return False
+        return True
 
     def note_silence(self, reasons: tuple[str, ...]) -> None:
         """Report what is hanging; empty: nothing."""
@@ -387,7 +400,7 @@ class Sinks:
         """Close everything; actions that were interrupted are in the journal already."""
         changes = tuple(self._changes.ended(outcomes))
         for sink in self._sinks:
-            sink.stop(changes, now)
+            self._has_taken(sink, lambda sink: sink.stop(changes, now))
         if not self.record.close(_CLOSE_WITHIN_S):
             self.daemon_log.warn(
                 "the journal's disk is not responding: the last records may be missing from the journal"

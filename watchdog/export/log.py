@@ -146,13 +146,13 @@ class Log:
         """Write a line that an operator should see."""
         self._logger.warning("warning", message=message)
 
-    def crash(self, error: Exception, now_s: float) -> None:
+    def crash(self, error: Exception, now_s: float, what: str = "a cycle failed unexpectedly and is retried") -> None:
         """Write an unexpected error, with its traceback in one field; at most once per minute from the same place."""
         suppressed = self._crashes.admit(_place(error), now_s)
         if suppressed is None:
             return
         trace = "".join(traceback.format_exception(error))
-        message = f"a cycle failed unexpectedly and is retried; please report this: {error!r}"
+        message = f"{what}; please report this: {error!r}"
         self._logger.error("error", message=f"{message}{count_repeats(suppressed)}", traceback=trace)
 
     def error(self, message: str) -> None:
