@@ -9,7 +9,9 @@ import pytest
 
 from tests.report.build import Clock, climbing, killed, quiet
 from tests.worlds import Gi, at
+from watchdog.core.assessment import AccountKey
 from watchdog.core.policy import Do
+from watchdog.core.utilization import Utilization
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.web import HttpRequest, HttpResponse, route
 from watchdog.report.status import Moment, RecentStatus
@@ -39,9 +41,9 @@ def test_before_the_first_cycle_there_is_none(endpoints: Endpoints) -> None:
 
 
 def test_the_hour_of_a_pod(endpoints: Endpoints, clock: Clock) -> None:
-    """Each account with its points: lowest, highest and last use, and what was allowed; bytes, RFC 3339."""
+    """Each account with its points: lowest, highest and last use, what was allowed, how busy; bytes, RFC 3339."""
     endpoints.publish(quiet(0))
-    endpoints.publish(climbing(1))
+    endpoints.publish(replace(climbing(1), utilization=Utilization(by_account={AccountKey(uid="u1"): 0.35})))
     clock.second = 1
     found = document(endpoints)
     allowed = climbing(1).assessments[0].allowed
@@ -50,7 +52,8 @@ def test_the_hour_of_a_pod(endpoints: Endpoints, clock: Clock) -> None:
     assert found == {"pod": "a/trainer", "minutes": 60, "series_in_all": 1, "actions": []}
     assert series == {"uid": "u1", "container": None, "gpu": None}
     assert point.pop("at") == rfc3339(at(0).wall_s - at(0).boottime_s % 15)
-    assert point == {"min": 4 * Gi, "max": int(12.4 * Gi), "last": int(12.4 * Gi), "allowed": allowed}
+    amounts = {"min": 4 * Gi, "max": int(12.4 * Gi), "last": int(12.4 * Gi), "allowed": allowed}
+    assert point == {**amounts, "utilization": 0.35}
 
 
 def test_a_gap_is_a_point_without_values(endpoints: Endpoints, clock: Clock) -> None:
@@ -63,6 +66,7 @@ def test_a_gap_is_a_point_without_values(endpoints: Endpoints, clock: Clock) -> 
     assert known == [4 * Gi, *[None] * 3, 4 * Gi, *[None] * 3]
     assert {point["min"] for point in points if point["last"] is None} == {None}
     assert {point["allowed"] for point in points if point["last"] is None} == {None}
+    assert {point["utilization"] for point in points} == {None}
 
 
 def test_while_cycles_repeat_it_goes_on(endpoints: Endpoints, clock: Clock) -> None:

@@ -15,6 +15,7 @@ from watchdog.core.assessment import AccountKey
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST
+from watchdog.core.utilization import CardUtilization, Utilization
 from watchdog.report.hour import ABOVE, HOUR_S, LEVELS, MOST_POINTS, POINT_S, Hour, Mark, Point, Series, amount_of, card
 
 GAP_S = 2.0
@@ -76,11 +77,31 @@ def test_a_series_stays_small(cycles: list[Cycle]) -> None:
     assert len(series._rows) <= 5 * (MOST_POINTS + 2)
 
 
+@given(st.lists(st.tuples(st.sampled_from([1.0, 10.0, 15.0, 40.0, 900.0]), st.none() | st.floats(0, 1)), max_size=60))
+def test_each_point_has_the_last_utilisation_of_its_time(cycles: list[tuple[float, float | None]]) -> None:
+    """To the per cent, and little is never nothing; what was not known is neither 0 nor what was said before."""
+    series, at_s, last = Series(("a", "p")), 1000.0, dict[float, float]()
+    for passed_s, ratio in cycles:
+        at_s += passed_s
+        series.see(at_s, 5, 8, GAP_S)
+        if ratio is not None:
+            series.see_utilization(at_s, ratio)
+            last[float(at_s // POINT_S * POINT_S)] = ratio
+    for point in series.points(at_s - HOUR_S, at_s, at_s + 60):
+        ratio = last.get(point.at_s)
+        assert (point.utilization is None) == (ratio is None)
+        if ratio is not None and point.utilization is not None:
+            assert abs(point.utilization - ratio) <= 0.01
+            assert bool(point.utilization) == bool(ratio)
+    assert len(series._busy[1]) <= MOST_POINTS + 1
+
+
 def test_what_lies_after_the_last_cycle_is_unknown() -> None:
     """While the loop hangs, the last amount does not go on."""
     series, at_s = put_in([(0.0, 5, 8)])
+    series.see_utilization(at_s, 0.5)
     points = [*series.points(at_s - HOUR_S, at_s, at_s + 60)]
-    assert [point.last for point in points] == [5, None, None, None, None]
+    assert [(point.last, point.utilization) for point in points] == [(5, 0.5), *[(None, None)] * 4]
 
 
 @pytest.mark.parametrize(
@@ -122,6 +143,7 @@ def hour_of(*reports: CycleReport) -> Hour:
             report.at.boottime_s,
             report.assessments,
             report.snapshot.gpus,
+            report.utilization,
             gap_s=GAP_S,
             blind=report.snapshot.blind,
         )
@@ -143,6 +165,18 @@ def test_cycles_make_series_of_accounts_and_cards() -> None:
     on_card = hour.get(card(gpu.uuid))
     assert on_card is not None
     assert [(each.low, each.allowed) for each in on_card.points(0, 2e9, at(1).boottime_s)] == [(gpu.used, gpu.total)]
+
+
+def test_utilisation_is_that_of_accounts_and_cards() -> None:
+    """Each has its own, and in a blind cycle none."""
+    uuid = quiet(0).snapshot.gpus[0].uuid
+    busy = Utilization(cards={uuid: CardUtilization(gpu=uuid, ratio=0.5)}, by_account={ACCOUNT: 0.25})
+    blind = replace(quiet(15).snapshot, blind=True)
+    hour = hour_of(quiet(0, utilization=busy), quiet(15, utilization=busy, snapshot=blind))
+    for key, ratio in ((ACCOUNT, 0.25), (card(uuid), 0.5)):
+        series = hour.get(key)
+        assert series is not None
+        assert [each.utilization for each in series.points(0, 2e9, at(15).boottime_s)] == [ratio, None]
 
 
 def test_in_a_blind_cycle_nothing_is_known() -> None:

@@ -27,8 +27,8 @@ def test_the_summary_has_what_matters_most() -> None:
     found = summarised(climbing(9))
     assert (found["node"], found["mode"], found["enforcing"], found["gaps"]) == ("n1", "enforce", True, 0)
     assert (found["models"], found["gpus_in_all"]) == ({"Stub": 2}, 2)
-    assert found["gpus"][0] == {"number": "0", "up": True, "total": 80 * Gi, "used": 13851269529}
-    assert (found["verdicts"], found["accounts_in_all"]) == ({"over": 1}, 1)
+    assert found["gpus"][0] == {"number": "0", "up": True, "total": 80 * Gi, "used": 13851269529, "utilization": None}
+    assert (found["verdicts"], found["accounts_in_all"], found["idle"]) == ({"over": 1}, 1, 0)
     (account,) = found["accounts"]
     assert {**account, "due_in_s": None, "over_since": None} == {
         "namespace": "a", "pod": "trainer", "container": None, "gpu": None, "used": 13314398617,
@@ -51,6 +51,25 @@ def test_the_most_urgent_accounts_come_first() -> None:
     assert 5 < len(found["accounts"]) < 30
 
 
+def test_what_is_held_idle_comes_right_after_what_is_over() -> None:
+    """Who looks for memory to take back finds it among 250 pods, with for how long, and how busy the cards are."""
+    accounts = tuple(
+        AccountStatus(pod=f"p{n:03}", verdict="over" if n == 249 else "within", idle_s=7200 if n > 247 else None,
+                      idle=n == 248, used=Gi, allowed=Gi)
+        for n in range(250)
+    )  # fmt: skip
+    gpus = tuple(GpuStatus(uuid=f"GPU-{n}", index=n, utilization=ratio) for n, ratio in enumerate((0.3, 0.6, None)))
+    status = Status(node="n1", at=Moment(1.8e9), accounts=accounts, gpus=gpus, plan=())
+    found = json.loads(encoded(summary_of(status)))
+    assert (found["utilization"], found["idle"]) == (0.45, 1)
+    assert [gpu["utilization"] for gpu in found["gpus"]] == [0.3, 0.6, None]
+    assert [(each["pod"], each.get("idle_s")) for each in found["accounts"][:3]] == [
+        ("p249", None),
+        ("p248", 7200),
+        ("p000", None),
+    ]
+
+
 @st.composite
 def statuses(draw: st.DrawFn) -> Status:
     """Any status that a daemon could be made to give, by hostile names and large nodes."""
@@ -62,8 +81,9 @@ def statuses(draw: st.DrawFn) -> Status:
     )
     accounts = tuple(
         AccountStatus(
-            namespace=draw(TEXT), pod=draw(TEXT), gpu=draw(st.none() | TEXT), used=draw(AMOUNT), allowed=draw(AMOUNT)
-        )
+            namespace=draw(TEXT), pod=draw(TEXT), gpu=draw(st.none() | TEXT), used=draw(AMOUNT), allowed=draw(AMOUNT),
+            idle=draw(st.booleans()), idle_s=draw(st.none() | st.integers(0, 10**9)),
+        )  # fmt: skip
         for _ in range(draw(st.integers(0, 20)))
     )
     texts = draw(st.lists(TEXT, max_size=8))

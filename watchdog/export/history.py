@@ -114,6 +114,7 @@ def _point(point: Point, now: Now) -> dict[str, Any]:
         "max": point.high,
         "last": point.last,
         "allowed": point.allowed,
+        "utilization": point.utilization,
     }
 
 

@@ -1,12 +1,12 @@
 """The last hour: what each account and card used against what it may use, in points of 15 s.
 
 A point has the lowest, highest and last amount of its time. An amount holds until the next one, so only changes take
-memory, and a node that is quiet takes next to none.
+memory, and a node that is quiet takes next to none. Utilisation differs in every reading: each point has a byte of it.
 """
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -14,6 +14,7 @@ from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Gpu
 from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST
+from watchdog.core.utilization import NO_UTILIZATION, CardUtilization, Utilization
 
 POINT_S: Final = 15
 MOST_POINTS: Final = 240
@@ -32,6 +33,8 @@ _UNKNOWN: Final = -1
 _SLOT, _LOW, _HIGH, _LAST, _ALLOWED = range(5)
 _WIDTH: Final = 5
 _GAP: Final = (_UNKNOWN,) * (_WIDTH - 1)
+# The byte of a point of which no utilisation is known; others are per cents.
+_NOT_READ: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class Point:
     last: int | None = None
     # None: nothing is, or what is allowed is unknown.
     allowed: int | None = None
+    # As the driver last said it in that time, from 0 to 1; None: unknown in all of it.
+    utilization: float | None = None
 
 
 class Mark(NamedTuple):
@@ -60,7 +65,7 @@ class Mark(NamedTuple):
 class Series:
     """The hour of one account or card. One thread puts amounts in, any thread may read."""
 
-    __slots__ = ("_allowed", "_drawn", "_rows", "_used", "first_s", "marks", "name", "seen_s")
+    __slots__ = ("_allowed", "_busy", "_drawn", "_rows", "_used", "first_s", "marks", "name", "seen_s")
 
     def __init__(self, name: tuple[str, str]) -> None:
         # The namespace and the name of its pod; empty for a card.
@@ -72,6 +77,8 @@ class Series:
         self._rows: array[int] = array("q")
         self._used: int | None = None
         self._allowed: int | None = None
+        # The number of the last point whose utilisation is known, and those up to it, the oldest first; replaced whole.
+        self._busy: tuple[int, bytes] = (-1, b"")
         # The last sparkline, and what it was drawn from.
         self._drawn: tuple[object, str] = (None, "")
 
@@ -84,6 +91,17 @@ class Series:
         self.seen_s = at_s
         if used != self._used or allowed != self._allowed or not self._rows:
             self.put(at_s, used, allowed)
+
+    def see_utilization(self, at_s: float, ratio: float) -> None:
+        """Take in the utilisation as of a cycle, from 0 to 1."""
+        slot, (last, percents) = int(at_s // POINT_S), self._busy
+        # Little is not nothing.
+        percent = max(round(100 * ratio), 1) if ratio else 0
+        if slot != last or percent != percents[-1]:
+            skipped = min(slot - last - 1, MOST_POINTS) if percents else 0
+            before = percents if slot > last else percents[:-1]
+            known = before + bytes([_NOT_READ]) * skipped + bytes([percent])
+            self._busy = slot, known[-MOST_POINTS - 1 :]
 
     def put(self, at_s: float, used: int | None, allowed: int | None) -> None:
         """Put in what is used from a moment on (CLOCK_BOOTTIME); None: it is unknown."""
@@ -137,16 +155,21 @@ class Series:
         if not rows:
             return
         known, row, following = int(known_s // POINT_S), 0, 0
+        last_busy, percents = self._busy
+        first_busy = last_busy - len(percents) + 1
         for slot in range(max(int(since_s // POINT_S), rows[_SLOT]), int(now_s // POINT_S) + 1):
             while following < len(rows) and rows[following + _SLOT] <= slot:
                 row, following = following, following + _WIDTH
             begins, low, high, last, allowed = rows[row : row + _WIDTH]
-            at_s = float(slot * POINT_S)
+            at_s, percent = float(slot * POINT_S), _NOT_READ
+            if first_busy <= slot <= min(last_busy, known):
+                percent = percents[slot - first_busy]
+            utilization = None if percent == _NOT_READ else percent / 100
             if slot > known or last == _UNKNOWN:
-                yield Point(at_s)
+                yield Point(at_s, utilization=utilization)
             else:
                 low, high = (low, high) if begins == slot else (last, last)
-                yield Point(at_s, low, high, last, None if allowed == _UNKNOWN else allowed)
+                yield Point(at_s, low, high, last, None if allowed == _UNKNOWN else allowed, utilization)
 
     def levels(self, known_s: float, now_s: float) -> str:
         """Its sparkline: a character for each two minutes of the last hour, the oldest first.
@@ -226,10 +249,19 @@ class Hour:
         self._seen_s = self._swept_s = -math.inf
         # Until when the last series was seen that was one too many of those that are gone.
         self._dropped_s = -math.inf
+        # The utilisation that was added last, and the number of the point.
+        self._busy_of: tuple[Mapping[str, CardUtilization], int] = ({}, -1)
         self._earlier: Hour | None = None
 
     def add(
-        self, at_s: float, assessments: Iterable[Assessment], gpus: Iterable[Gpu], *, gap_s: float, blind: bool = False
+        self,
+        at_s: float,
+        assessments: Iterable[Assessment],
+        gpus: Iterable[Gpu],
+        utilization: Utilization = NO_UTILIZATION,
+        *,
+        gap_s: float,
+        blind: bool = False,
     ) -> None:
         """Add a cycle at a CLOCK_BOOTTIME; in a `blind` one nothing is known.
 
@@ -240,6 +272,8 @@ class Hour:
             self._follow(earlier)
         self.see(at_s, assessments, gpus, gap_s=gap_s, blind=blind)
         self._seen_s = at_s
+        if not blind:
+            self._add_utilization(at_s, utilization)
         if at_s - self._swept_s >= POINT_S:
             self._sweep(at_s)
 
@@ -257,6 +291,19 @@ class Hour:
             key = card(gpu.uuid)
             series = known.get(key) or self._begin(key, ("", ""))
             series.see(at_s, gpu.used if gpu.up and not blind else None, gpu.total, gap_s)
+
+    def _add_utilization(self, at_s: float, utilization: Utilization) -> None:
+        """Add it once for each reading and each point: most cycles only repeat it."""
+        of = utilization.cards, int(at_s // POINT_S)
+        if of[0] is self._busy_of[0] and of[1] == self._busy_of[1]:
+            return
+        self._busy_of = of
+        for key, ratio in utilization.by_account.items():
+            if ratio is not None and (series := self._series.get(key)) is not None:
+                series.see_utilization(at_s, ratio)
+        for gpu, busy in utilization.cards.items():
+            if busy.ratio is not None and (series := self._series.get(card(gpu))) is not None:
+                series.see_utilization(at_s, busy.ratio)
 
     def _begin(self, key: AccountKey, name: tuple[str, str]) -> Series:
         series = self._series[key] = Series(name)

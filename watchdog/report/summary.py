@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
@@ -15,6 +15,7 @@ from watchdog.report.status import (
     HourStatus,
     Moment,
     PlanStatus,
+    Ratio,
     Seconds,
     Status,
     StatusError,
@@ -39,6 +40,8 @@ class GpuSummary(Struct, frozen=True, kw_only=True):
     up: bool = False
     total: Bytes | None = None
     used: Bytes | None = None
+    # How much of the time it computed; None: unknown.
+    utilization: Ratio | None = None
     # A character for each four minutes.
     hour: HourStatus | UnsetType = UNSET
 
@@ -64,6 +67,8 @@ class AccountSummary(Struct, frozen=True, kw_only=True):
     withheld_by: str | None = None
     # Whether an action is in progress.
     acting: bool = False
+    # For how long it has computed nothing, if that is long enough to be reported.
+    idle_s: Seconds | UnsetType = UNSET
     # A character for each four minutes.
     hour: HourStatus | UnsetType = UNSET
 
@@ -93,8 +98,11 @@ class Summary(Struct, frozen=True, kw_only=True):
     # Of all GPUs together; None: that of one is unknown.
     used: Bytes | None = None
     total: Bytes | None = None
-    # The number of accounts by verdict.
+    # The mean of all GPUs of which it is known; None: of none.
+    utilization: Ratio | None = None
+    # The number of accounts by verdict, and of those that hold memory idle.
     verdicts: dict[str, Count] = {}
+    idle: Count = 0
     # The most urgent ones first.
     accounts: tuple[AccountSummary, ...] = ()
     accounts_in_all: Count = 0
@@ -122,7 +130,9 @@ def summary_of(status: Status) -> Summary:
         gpus_in_all=len(status.gpus),
         used=_sum([gpu.memory.used for gpu in status.gpus]),
         total=_sum([gpu.memory.total for gpu in status.gpus]),
+        utilization=mean(gpu.utilization for gpu in status.gpus),
         verdicts=dict(Counter(account.verdict for account in status.accounts)),
+        idle=sum(account.idle for account in status.accounts),
         accounts_in_all=len(status.accounts),
     )
     gpus, left = _fitting(map(_gpu, status.gpus), MOST_BYTES - _LEAST_FOR_ACCOUNTS - len(encoded(made)))
@@ -132,6 +142,12 @@ def summary_of(status: Status) -> Summary:
 
 def _sum(parts: list[Bytes | None]) -> Bytes | None:
     return None if None in parts else sum(part or 0 for part in parts)
+
+
+def mean(ratios: Iterable[float | None]) -> float | None:
+    """The mean of those that are known; None: none is."""
+    known = [ratio for ratio in ratios if ratio is not None]
+    return round(sum(known) / len(known), 3) if known else None
 
 
 def encoded(value: Struct) -> bytes:
@@ -158,7 +174,14 @@ def _short(text: str) -> str:
 
 def _gpu(gpu: GpuStatus) -> GpuSummary:
     memory = gpu.memory
-    return GpuSummary(number=gpu.number, up=gpu.up, total=memory.total, used=memory.used, hour=_halved(gpu.hour))
+    return GpuSummary(
+        number=gpu.number,
+        up=gpu.up,
+        total=memory.total,
+        used=memory.used,
+        utilization=gpu.utilization,
+        hour=_halved(gpu.hour),
+    )
 
 
 def _is_warning(letter: str) -> bool:
@@ -175,18 +198,22 @@ def _halved(hour: HourStatus | UnsetType) -> HourStatus | UnsetType:
 
 
 def _accounts(status: Status) -> Iterator[AccountSummary]:
-    """The accounts, the most urgent first: those acted on, by when their next step is due, by how far they are over."""
+    """The accounts, the most urgent first.
+
+    These are those acted on, then by when their next step is due, by how far they are over, and what is held idle.
+    """
     steps: dict[object, PlanStatus] = {}
     for step in status.plan:
         steps.setdefault(step.key, step)
     numbers = {gpu.uuid: gpu.number for gpu in status.gpus}
 
-    def order(account: AccountStatus) -> tuple[bool, bool, float, bool, float, str, str]:
+    def order(account: AccountStatus) -> tuple[bool, bool, float, bool, bool, float, str, str]:
         step = steps.get(account.key)
         over = account.compared - account.allowed if account.allowed is not None else -1
         due_s = float(step.due_in_s) if step is not None else 0.0
         names = account.title, account.container or ""
-        return account.under_way is None, step is None, due_s, account.verdict != "over", -over, *names
+        is_within = account.verdict != "over"
+        return account.under_way is None, step is None, due_s, is_within, is_within and not account.idle, -over, *names
 
     for account in sorted(status.accounts, key=order):
         following = steps.get(account.key)
@@ -205,6 +232,7 @@ def _accounts(status: Status) -> Iterator[AccountSummary]:
             due_in_s=following.due_in_s if following is not None else None,
             withheld_by=following.withheld_by if following is not None else None,
             acting=account.under_way is not None,
+            idle_s=account.idle_s if account.idle and account.idle_s is not None else UNSET,
             hour=_halved(account.hour),
         )
 
