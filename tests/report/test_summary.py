@@ -81,9 +81,14 @@ def statuses(draw: st.DrawFn) -> Status:
     )
     accounts = tuple(
         AccountStatus(
-            namespace=draw(TEXT), pod=draw(TEXT), gpu=draw(st.none() | TEXT), used=draw(AMOUNT), allowed=draw(AMOUNT),
-            idle=draw(st.booleans()), idle_s=draw(st.none() | st.integers(0, 10**9)),
-        )  # fmt: skip
+            namespace=draw(TEXT),
+            pod=draw(TEXT),
+            gpu=draw(st.none() | TEXT),
+            used=draw(AMOUNT),
+            allowed=draw(AMOUNT),
+            idle=draw(st.booleans()),
+            idle_s=draw(st.none() | st.integers(0, 10**9)),
+        )
         for _ in range(draw(st.integers(0, 20)))
     )
     texts = draw(st.lists(TEXT, max_size=8))

@@ -244,9 +244,7 @@ class Endpoints:
     def _add_to_hour(self, report: CycleReport, *, is_repeated: bool) -> None:
         at_s, snapshot = report.at.boottime_s, report.snapshot
         gap_s = math.inf if is_repeated else longest_step_s(report.policy.interval_s)
-        self.hour.add(
-            at_s, report.assessments, snapshot.gpus, report.utilization, gap_s=gap_s, blind=snapshot.blind
-        )
+        self.hour.add(at_s, report.assessments, snapshot.gpus, report.utilization, gap_s=gap_s, blind=snapshot.blind)
         # A kill has its effect as it begins, all others once they are done.
         begun = [each.entry for each in report.began if each.entry.do.ends_processes]
         done = [each.entry for each in report.outcomes if each.result is Result.DONE]

@@ -114,6 +114,11 @@ def byte_cell(amount: int | None) -> str:
     return "unknown" if amount is None else format_bytes(amount)
 
 
+def percent(ratio: float) -> str:
+    """A share in per cent: `35%`; little is not nothing: `<1%`."""
+    return "<1%" if 0 < ratio < 0.005 else f"{round(100 * ratio)}%"
+
+
 def count(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun: `1 process`, `3 processes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

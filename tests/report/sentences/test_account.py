@@ -6,19 +6,32 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.report.build import NOTEBOOKS, Story, acting, climbing, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
-from watchdog.core.assessment import Assessment, Verdict
+from watchdog.core.assessment import AccountKey, Assessment, Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Declaration, Protect
-from watchdog.report.sentences.account import account_paragraphs
-from watchdog.report.status import decode, encode
+from watchdog.core.utilization import CardUtilization, Holder, Utilization
+from watchdog.report.sentences.account import account_paragraphs, account_sentences
+from watchdog.report.sentences.usage import idle_card_hours
+from watchdog.report.status import (
+    AccountStatus,
+    GpuMemory,
+    GpuStatus,
+    HealthStatus,
+    Moment,
+    ProcessStatus,
+    Status,
+    decode,
+    encode,
+)
 from watchdog.report.status_build import status_of
 
 NOTHING = trainer(containers=(container("main", None, of="u1"),))
@@ -339,3 +352,64 @@ def test_a_step_that_is_held_back_leaves_no_promise_of_another() -> None:
 def test_a_protected_pod_is_not_advised_to_change_anything() -> None:
     """The owner of a pod that is never acted on need not declare more."""
     assert "declare more" not in " ".join(why(Story(under=PROTECTING).run(12.4, 31)))
+
+
+def active(ratio: float | None, idle_s: float | None = None, *, card: CardUtilization | None = None) -> str:
+    """What is said of how busy a/trainer is in a cycle of a daemon."""
+    key, uuid = AccountKey(uid="u1"), "GPU-0"
+    report = quiet(31)
+    busy = Utilization(
+        cards={uuid: card or CardUtilization(gpu=uuid, ratio=0.5)},
+        by_account={key: ratio},
+        by_holder={Holder("u1", use.container, use.gpu): ratio for use in report.assessments[0].uses},
+        idle_s={} if idle_s is None else {key: idle_s},
+    )
+    status = decode(json.dumps(encode(status_of(replace(report, utilization=busy), (), HealthStatus()))).encode())
+    (account,) = status.accounts
+    return " ".join(account_sentences(account, status).activity)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "idle_s", "words"),
+    [
+        (0.35, None, "Its processes use 35% of the time of its 2 GPUs on average."),
+        (0.001, None, "Its processes use <1% of the time of its 2 GPUs on average."),
+        (0.0, None, "Its processes use none of the time of its 2 GPUs on average."),
+        (0.0, 1200.0, "It has computed nothing for 20m."),
+        (
+            0.0,
+            7800.0,
+            "It has computed nothing for 2h 10m while it holds 4Gi; it is reported as idle, and nothing is done about "
+            + "it. That began at 05:50:31 UTC or earlier: time for which its utilisation is unknown doesn't count. At "
+            + "what it holds now, that is 0.11 card-hours.",
+        ),
+        (
+            None,
+            None,
+            "How busy it is isn't known: the driver does not reliably say which processes keep GPU 0 busy.",
+        ),
+    ],
+)
+def test_how_busy_an_account_is(ratio: float | None, idle_s: float | None, words: str) -> None:
+    """What it uses of the time, and idle only what is reported as idle; what is unknown accuses nobody."""
+    assert active(ratio, idle_s) == words
+
+
+def test_why_it_is_unknown_how_busy_an_account_is() -> None:
+    """The driver's own reason, which stays text, or that it was not read; what was idle before stays so."""
+    silent = CardUtilization(gpu="GPU-0", why="no \x1b[2J utilisation")
+    assert active(None, card=silent) == "How busy it is isn't known: no \\x1b[2J utilisation."
+    assert active(None, card=CardUtilization(gpu="GPU-0")).endswith("it has not been read in the last 30s.")
+    assert "it is reported as idle" in active(None, 7800.0)
+
+
+def test_idle_on_several_cards_of_unknown_size_costs_nothing_known() -> None:
+    """No card-hours are made up where the size of a card, or what a process holds, is unknown."""
+    processes = (ProcessStatus(pid=1, gpu="a", used=40 * Gi), ProcessStatus(pid=2, gpu="b", used=20 * Gi))
+    idle = AccountStatus(processes=processes, idle_s=36000)
+    sized = (GpuStatus(uuid="a", memory=GpuMemory(total=80 * Gi)), GpuStatus(uuid="b", memory=GpuMemory(total=80 * Gi)))
+    status = Status(node="n", at=Moment(1.8e9), accounts=(idle,), gpus=sized, plan=())
+    assert idle_card_hours(idle, status) == "7.5"
+    assert not idle_card_hours(idle, structs.replace(status, gpus=sized[:1]))
+    unknown = structs.replace(idle, processes=(ProcessStatus(pid=1, gpu="a"),))
+    assert not idle_card_hours(unknown, status)

@@ -1,4 +1,4 @@
-"""The paragraphs of `explain` about an account: use, limit, verdict, rule, what follows, what to change."""
+"""The paragraphs of `explain` about an account: use, limit, verdict, activity, rule, what follows, what to change."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -8,9 +8,17 @@ from watchdog.core.units import format_bytes
 from watchdog.report.sentences.brakes import rule_observes
 from watchdog.report.sentences.draining import pinned_limits
 from watchdog.report.sentences.following import following
-from watchdog.report.sentences.usage import account_name, limit_sum, origin
+from watchdog.report.sentences.node import gpu_label
+from watchdog.report.sentences.usage import (
+    account_name,
+    amount_used,
+    idle_card_hours,
+    limit_sum,
+    origin,
+    utilization_unknown,
+)
 from watchdog.report.status import AccountStatus, GapStatus, PinnedTotalStatus, Status
-from watchdog.report.text import capital, clock_time, inert
+from watchdog.report.text import capital, clock_time, inert, percent, span
 
 _MOST_GAPS: Final = 3
 
@@ -21,6 +29,8 @@ class AccountSentences(NamedTuple):
     use: tuple[str, ...]
     limit: tuple[str, ...]
     verdict: tuple[str, ...]
+    # How busy it is, or why that is unknown, and for how long it has computed nothing.
+    activity: tuple[str, ...]
     # What is wrong with its declarations, and what its clients may pin.
     remarks: tuple[str, ...]
     rule: tuple[str, ...]
@@ -36,6 +46,7 @@ def account_sentences(account: AccountStatus, status: Status) -> AccountSentence
         use=tuple(_use(account, status)),
         limit=tuple(_limit(account)),
         verdict=tuple(_verdict(account, status)),
+        activity=tuple(_activity(account, status)),
         remarks=(*_misdeclarations(account), *_pinned(account)),
         rule=tuple(_rule(account, status)),
         following=tuple(following(account, status)),
@@ -44,10 +55,10 @@ def account_sentences(account: AccountStatus, status: Status) -> AccountSentence
 
 
 def account_paragraphs(account: AccountStatus, status: Status) -> tuple[tuple[str, ...], ...]:
-    """Use and limit of an account; its rule and what follows; what its owner can change."""
+    """Use and limit of an account; how busy it is; its rule and what follows; what its owner can change."""
     said = account_sentences(account, status)
-    paragraphs = ((*said.use, *said.limit, *said.verdict, *said.remarks), (*said.rule, *said.following), said.remedy)
-    return tuple(filter(None, paragraphs))
+    use = (*said.use, *said.limit, *said.verdict, *said.remarks)
+    return tuple(filter(None, (use, said.activity, (*said.rule, *said.following), said.remedy)))
 
 
 def _use(account: AccountStatus, status: Status) -> Iterator[str]:
@@ -201,6 +212,29 @@ def _verdict(account: AccountStatus, status: Status) -> Iterator[str]:
         if silent and status.maintenance is None:
             yield f"The driver reports no usage for {silent} of its processes."
         yield from _gaps(account, status)
+
+
+def _activity(account: AccountStatus, status: Status) -> Iterator[str]:
+    ratio, idle_s = account.utilization, account.idle_s
+    if why := utilization_unknown(account, status):
+        yield f"How busy it is isn't known: {why}."
+    elif ratio is not None and (ratio or not idle_s):
+        own = {each.gpu for each in account.containers}
+        gpus = [gpu for gpu in status.gpus if gpu.uuid in own]
+        where = gpu_label(gpus[0]) if len(gpus) == 1 else f"its {len(gpus)} GPUs on average"
+        yield f"Its processes use {percent(ratio) if ratio else 'none'} of the time of {where}."
+    if idle_s and not account.idle:
+        yield f"It has computed nothing for {span(idle_s)}."
+    elif idle_s:
+        held = amount_used(account.used, account.least)
+        yield (
+            f"It has computed nothing for {span(idle_s)} while it holds {held}; it is reported as idle, and nothing is "
+            "done about it."
+        )
+        began = clock_time(status.at - idle_s, status.at)
+        yield f"That began at {began} or earlier: time for which its utilisation is unknown doesn't count."
+        if hours := idle_card_hours(account, status):
+            yield f"At what it holds now, that is {hours} card-hours."
 
 
 def _misdeclarations(account: AccountStatus) -> Iterator[str]:

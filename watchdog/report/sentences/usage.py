@@ -8,6 +8,7 @@ from watchdog.core.plan import Count, PlanEntry
 from watchdog.core.policy import Policy, Step
 from watchdog.core.transfers import UNKNOWN_S, Transfer
 from watchdog.core.units import format_bytes, format_duration, format_percent, format_quantity
+from watchdog.report.sentences.node import gpu_labels
 from watchdog.report.status import AccountStatus, Status, StepStatus
 from watchdog.report.text import capital, inert, span
 
@@ -96,6 +97,35 @@ def idle_note(assessment: Assessment, idle_s: float) -> str:
     where = f" on {inert(assessment.account.gpu)}" if assessment.account.gpu is not None else ""
     held = f"{amount_used(assessment.used, assessment.used_at_least)} of GPU memory{where}"
     return f"{capital(title(assessment))} holds {held} and has computed nothing for {span(idle_s)}."
+
+
+def utilization_unknown(account: AccountStatus, status: Status) -> str:
+    """Why it is unknown how busy an account is, as a clause; empty if it is known, nothing runs, or a `scan` asks."""
+    silent = {each.gpu for each in account.containers if each.utilization is None}
+    if account.utilization is not None or not silent or status.health is None:
+        return ""
+    gpus = [gpu for gpu in status.gpus if gpu.uuid in silent]
+    if said := dict.fromkeys(inert(gpu.utilization_unknown, 600) for gpu in gpus if gpu.utilization_unknown):
+        return "; ".join(said)
+    if busy := [gpu for gpu in gpus if gpu.utilization is not None]:
+        return f"the driver does not reliably say which processes keep {gpu_labels(busy)} busy"
+    return "it has not been read in the last 30s"
+
+
+def idle_card_hours(account: AccountStatus, status: Status) -> str:
+    """What an account holds, as a share of each card, times the hours in which it has computed nothing: `0.34`.
+
+    Empty if a part is unknown or it is next to nothing.
+    """
+    sizes = {gpu.uuid: gpu.memory.total for gpu in status.gpus if gpu.parent is None}
+    cards = 0.0
+    for process in account.processes:
+        size = sizes.get(process.gpu)
+        if process.used is None or not size:
+            return ""
+        cards += process.used / size
+    hours = cards * (account.idle_s or 0.0) / 3600
+    return "" if hours < 0.005 else f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
 
 
 def _lasting(entry: PlanEntry, now: Now) -> str:
