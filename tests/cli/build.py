@@ -17,7 +17,16 @@ from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics
-from watchdog.report.status import AccountPart, AccountStatus, PlanStatus, Status, decode
+from watchdog.report.status import (
+    AccountPart,
+    AccountStatus,
+    ContainerStatus,
+    HealthStatus,
+    PlanStatus,
+    ProcessStatus,
+    Status,
+    decode,
+)
 
 
 def status(report: CycleReport | None = None, **more: object) -> Status:
@@ -61,6 +70,24 @@ def node(*accounts: AccountStatus | tuple[AccountStatus, PlanStatus], **more: ob
         if due is not None
     ]
     return replace(status(), accounts=tuple(of for of, _ in pairs), plan=tuple(plan), **more)
+
+
+def busy(*, reason: str | None = None) -> Status:
+    """Pods on a card: one computes, one is idle, of one that is unknown; with a `reason` all is."""
+    used = ProcessStatus(pid=1, gpu="GPU-0", used=4 * Gi, container="main", name="python3")
+    known: dict[str, dict[str, object]] = {
+        "computes": {"utilization": 0.35},
+        "idle": {"utilization": 0.0, "idle_s": 7800, "idle": True},
+        "soon": {"utilization": 0.0, "idle_s": 600},
+        "unknown": {},
+    }
+    containers = (ContainerStatus(container="main", gpu="GPU-0"),)
+    accounts = tuple(
+        replace(account(name, processes=(used,), containers=containers), **({} if reason else values))
+        for name, values in known.items()
+    )
+    card = replace(status().gpus[0], utilization=None if reason else 0.35, utilization_unknown=reason)
+    return replace(node(*accounts, unattributed=()), gpus=(card,), health=HealthStatus())
 
 
 def full(pods: int = 200, gpus: int = 16) -> Status:

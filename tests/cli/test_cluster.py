@@ -5,12 +5,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 from rich.cells import cell_len
 
+from tests.cli.build import busy as busy_node
 from tests.report.build import busy, climbing, quiet, status_document
-from watchdog.cli.cluster_rows import SORTS, NodeAnswer, cluster_text, pod_rows
+from watchdog.cli.cluster_rows import SORTS, NodeAnswer, cluster_text, node_rows, pod_rows, totals_of
+from watchdog.cli.cluster_view import ClusterFrame, draw_cluster
 from watchdog.cli.main import CLUSTER_SORTS
-from watchdog.cli.rows import Choice
+from watchdog.cli.rows import BLOCKS, Choice
+from watchdog.cli.top_keys import Selection
 from watchdog.core.errors import Problem
 from watchdog.core.model import Now
 from watchdog.core.policy import Do
@@ -119,6 +123,7 @@ ACCOUNTS: Final = {
         account("due", namespace="b", do=Do.KILL, due_in_s=3.0, used=11, compared=11, verdict="over", over_since=80.0),
         account("acting", acting=True, used=20, compared=20, verdict="over", over_since=70.0),
         account("unknown", namespace="c", used=None, used_at_least=5, compared=5, verdict="unknown"),
+        account("idle", namespace="d", idle_s=7800),
     ),
 }
 
@@ -126,14 +131,15 @@ ACCOUNTS: Final = {
 @pytest.mark.parametrize(
     ("choice", "shown"),
     [
-        (Choice(sort="urgency"), "acting due far old unknown calm"),
-        (Choice(sort="use"), "far acting old due calm unknown"),
-        (Choice(sort="over"), "far acting old due calm unknown"),
-        (Choice(sort="age"), "old acting due far calm unknown"),
-        (Choice(sort="namespace"), "acting calm far old due unknown"),
-        (Choice(sort="node"), "acting far due unknown calm old"),
-        (Choice(sort="node", backwards=True), "calm old acting far due unknown"),
+        (Choice(sort="urgency"), "acting due far old idle unknown calm"),
+        (Choice(sort="use"), "far acting old due calm unknown idle"),
+        (Choice(sort="over"), "far acting old due calm unknown idle"),
+        (Choice(sort="age"), "old acting due far calm unknown idle"),
+        (Choice(sort="namespace"), "acting calm far old due unknown idle"),
+        (Choice(sort="node"), "acting far due unknown idle calm old"),
+        (Choice(sort="node", backwards=True), "calm old acting far due unknown idle"),
         (Choice(sort="urgency", over=True), "acting due far old"),
+        (Choice(sort="urgency", idle=True), "idle"),
         (Choice(sort="urgency", text="N2 within"), "calm"),
         (Choice(sort="urgency", text="b/"), "due"),
         (Choice(sort="urgency", text="missing"), ""),
@@ -146,6 +152,43 @@ def test_the_orders_and_filters(choice: Choice, shown: str) -> None:
         for node, accounts in ACCOUNTS.items()
     ]
     assert [row.account.pod for row in pod_rows(answers, choice)] == shown.split()
+
+
+def test_how_busy_nodes_are_and_what_is_idle() -> None:
+    """The mean of a node's GPUs, how many accounts are idle and which; `-` where nothing is known."""
+    summary = summary_of(busy_node())
+    answers = [
+        NodeAnswer(node="n1", daemon=DaemonPod(node="n1", namespace="a", name="d"), answer=summary, via="proxy"),
+        answered(quiet(), "n2"),
+    ]
+    _, nodes, pods, *_ = cluster_text(answers, replace(URGENT, idle=True), now(summary.at)).split("\n\n")
+    titles, *lines = (line.split() for line in nodes.splitlines())
+    found = {line[0]: (line[titles.index("BUSY")], line[titles.index("IDLE")]) for line in lines}
+    assert found == {"n1": ("35%", "1"), "n2": ("-", "0")}
+    assert [line.split()[0] for line in pods.splitlines()[1:]] == ["ns/idle"]
+    assert "2h10m" in pods
+    totals = totals_of(answers)
+    assert (totals.utilization, totals.idle) == (0.35, 1)
+    none = cluster_text(answers[1:], replace(URGENT, idle=True), now(quiet().at.wall_s))
+    assert "No pod is known to hold memory idle." in none
+    assert "BUSY" not in none
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_only_what_is_idle_live(width: int) -> None:
+    """At any width the view says for how long; what a summary has left out is counted, with where to look."""
+    choice = replace(URGENT, idle=True)
+    summary = structs.replace(summary_of(busy_node()), idle=3)
+    answers = [NodeAnswer(node="n1", answer=summary, at_s=100.0, via="proxy")]
+    frame = ClusterFrame(
+        answers=answers, nodes=[], calm=node_rows(answers, now(summary.at)), pods=pod_rows(answers, choice),
+        selection=Selection(choice=choice), now=now(summary.at), width=width, height=20, signs=BLOCKS,
+    )  # fmt: skip
+    lines = [line.plain for line in draw_cluster(frame)]
+    assert any(line.startswith("> ns/idle") and "2h10m" in line for line in lines)
+    assert any(line.startswith("Pods: 1, by urgency, idle only, and 2 more: open the") for line in lines)
+    assert any("35% busy" in line and "3 idle" in line for line in lines)
+    assert all(cell_len(line) <= width for line in lines)
 
 
 def test_the_orders_are_those_of_the_command_line() -> None:

@@ -116,9 +116,11 @@ def test_filtering() -> None:
 
 
 def test_the_other_keys() -> None:
-    """Quit, pause, only over, help."""
+    """Quit, pause, only over, only idle, help."""
     assert all(after(*keys).ended for keys in (("q",), ("ctrl-c",), ("?", "q")))
     assert (after(" ").paused, after(" ", " ").paused) == (True, False)
     assert (after("o").choice.over, after("o", "o").choice.over) == (True, False)
+    assert (after("i").choice.idle, after("i", "i").choice.idle) == (True, False)
+    assert after("o", "i", "escape").choice == Choice()
     assert (after("?").help, after("?", "j").help) == (True, False)
     assert after("x", "7", "pageleft") == Selection()

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.cli.build import account, node, serving, status
+from tests.cli.build import account, busy, node, serving, status
 from tests.cli.session import session
 from tests.ports import free_port
 from tests.report.build import Story, climbing, quiet, trainer_node
@@ -64,6 +64,18 @@ def test_columns_do_not_depend_on_what_is_there() -> None:
     assert all(len(row) >= 9 for row in rows(reported, "POD"))
 
 
+def test_how_busy_and_how_long_idle() -> None:
+    """One word in each cell, for scripts: what is unknown, or not idle, is a dash."""
+    text = status_text(busy(), Choice(sort="name"), BLOCKS)
+    found = {row["POD"]: (row["BUSY"], row["IDLE"]) for row in rows(text, "POD")}
+    assert found == {
+        "ns/computes": ("35%", "-"), "ns/idle": ("0%", "2h10m"), "ns/soon": ("0%", "-"), "ns/unknown": ("-", "-"),
+    }  # fmt: skip
+    assert [row["BUSY"] for row in rows(text, "GPU")] == ["35%"]
+    assert [row["POD"] for row in rows(status_text(busy(), Choice(idle=True), BLOCKS), "POD")] == ["ns/idle"]
+    assert [row["BUSY"] for row in rows(status_text(busy(reason="MIG"), Choice(), BLOCKS), "GPU")] == ["-"]
+
+
 def test_choices_hold_for_it() -> None:
     """--sort, --over and --filter choose what is printed."""
     made = node(account("a", used=Gi), account("b", used=9 * Gi, verdict="over"))
@@ -75,6 +87,7 @@ def test_choices_hold_for_it() -> None:
         wrong = top("--url", url, "--sort", "size")
         assert "a/trainer" in top("--url", url, "--gpu", "1").stdout
         nowhere = top("--url", url, "--gpu", "7")
+        assert "No pod is known to hold memory idle." in top("--url", url, "--idle").stdout
     assert (wrong.returncode, "'size' is not one of" in wrong.stderr) == (2, True)
     assert (nowhere.returncode, "'7' is no GPU of this node; it has: 0, 1" in nowhere.stderr) == (2, True)
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from tests.cli.build import account, drawn, frame, full, node, row, status, step, text
+from tests.cli.build import account, busy, drawn, frame, full, node, row, status, step, text
 from tests.report.build import Story, climbing, quiet, trainer_node
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.cli.rows import BLOCKS, Choice, spark
@@ -17,12 +17,13 @@ SIZES = [(80, 24), (200, 60), (120, 36), (60, 20), (40, 12), (20, 6), (10, 3), (
 
 
 @pytest.mark.parametrize(("columns", "rows"), SIZES)
-@pytest.mark.parametrize("which", ["full", "one pod", "none", "troubled", "help", "typing", "waiting"])
+@pytest.mark.parametrize("which", ["full", "busy", "one pod", "none", "troubled", "help", "typing", "waiting"])
 def test_it_fits(columns: int, rows: int, which: str) -> None:
     """At no size is there a line that is too wide, or one too many, and the keys stand on the last one."""
     selection = Selection(help=which == "help", typed="x" * 90 if which == "typing" else None)
     shown: Status | None = {
         "full": full(),
+        "busy": busy(),
         "one pod": status(),
         "none": replace(status(), accounts=(), gpus=()),
     }.get(which, full())
@@ -185,6 +186,49 @@ def test_a_card() -> None:
     assert "lost" in third
 
 
+def test_how_busy_cards_and_pods_are() -> None:
+    """Of each its share of the time, `-` where it is unknown; idle is only what is reported as idle, with how long."""
+    lines = drawn(frame(busy(), 120, 40))
+    assert lines[1] == "1 GPU: 12.9Gi of 80Gi, 35% busy, 1 pod idle  4 pods: 4 within"
+    cards = next(number for number, line in enumerate(lines) if line.startswith("GPU MEMORY"))
+    assert lines[cards + 1].split()[lines[cards].split().index("BUSY")] == "35%"
+    (heading,) = (line for line in lines if " POD " in line and "BUSY" in line)
+    cells = {}
+    for line in (line for line in lines if line[2:].startswith("ns/") and ":" not in line):
+        ends = [heading.index(title) + len(title) for title in ("BUSY", "IDLE")]
+        cells[line.split("ns/")[1].split()[0]] = [line[:end].split()[-1] for end in ends]
+    assert cells == {"computes": ["35%", "-"], "idle": ["0%", "2h10m"], "soon": ["0%", "-"], "unknown": ["-", "-"]}
+    assert "IDLE" not in text(frame(replace(busy(), accounts=busy().accounts[:1]), 120, 40))
+    assert "BUSY" not in text(frame(status(), 160, 40))
+
+
+@pytest.mark.parametrize(
+    ("place", "reason", "words"),
+    [
+        (0, None, "ns/computes: 35% busy, declares 8Gi"),
+        (1, None, "ns/idle: idle for 2h 10m, declares 8Gi"),
+        (2, None, "ns/soon: 0% busy, declares 8Gi"),
+        (3, None, "isn't known: the driver does not reliably say which processes keep GPU 0 busy"),
+        (3, "a card\x1b[2J without", "How busy it is isn't known: a card\\x1b[2J without"),
+    ],
+)
+def test_how_busy_the_selected_pod_is(place: int, reason: str | None, words: str) -> None:
+    """Below the table, and why it is unknown, as far as there is room."""
+    assert words in text(frame(busy(reason=reason), 120, 40, Selection(place=place, choice=Choice(sort="name"))))
+
+
+def test_only_what_is_idle() -> None:
+    """The key `i` leaves what is reported as idle, at any width with for how long."""
+    only = Selection(choice=Choice(idle=True))
+    for width in (60, 80, 120):
+        shown = drawn(frame(busy(), width, 24, only))
+        assert "Pods: 1, sorted by percent, idle only" in shown
+        assert [line for line in shown if line.startswith("> ns/idle") and "2h10m" in line]
+        assert not any("ns/soon" in line for line in shown)
+    none = text(frame(status(), selection=only))
+    assert "No pod is known to hold memory idle; Esc shows all." in none
+
+
 def test_the_selected_pod() -> None:
     """Below the table are the selected pod's declaration, its next step in full and its processes."""
     selection = Selection(place=1, key=("uid-b", None, None))
@@ -240,7 +284,7 @@ def test_problems_are_shown_as_far_as_there_is_room() -> None:
     assert "more problem" not in text(frame(replace(some, maintenance=None, gaps=gaps), 80, 24))
 
 
-def busy(pods: int, processes: int = 3) -> Status:
+def crowded(pods: int, processes: int = 3) -> Status:
     """A node with few pods, and more problems, recent actions and processes than a usual terminal has room for."""
     done = {"do": "kill", "result": "done", "namespace": "ns", "used": Gi, "allowed": Gi, "rule": "notebooks"}
     recent = [{**done, "at": f"2027-01-15T07:{59 - n}:00Z", "pod": f"gone-{n}"} for n in range(20)]
@@ -258,7 +302,7 @@ def busy(pods: int, processes: int = 3) -> Status:
 
 def test_a_tall_terminal_hides_nothing() -> None:
     """Lines that few pods leave have all problems, all recent actions, and the processes of all pods."""
-    shown = text(frame(busy(4), 120, 80))
+    shown = text(frame(crowded(4), 120, 80))
     assert all(f"thing {number}: because {number}" in shown for number in range(9))
     assert all(f"ns/gone-{number} " in shown for number in range(20))
     assert "Processes: 12" in shown
@@ -272,7 +316,7 @@ def test_a_tall_terminal_hides_nothing() -> None:
 @pytest.mark.parametrize("height", [16, 24, 31, 32, 40, 60, 90])
 def test_free_lines_take_nothing_away(width: int, height: int) -> None:
     """What is shown beside many pods is shown beside few, and each of those; no line is free while one is hidden."""
-    few = busy(5, 12)
+    few = crowded(5, 12)
     many = replace(few, accounts=(*few.accounts, *(account(f"z{number}", used=0) for number in range(90))))
     usual, filled = (drawn(frame(each, width, height)) for each in (many, few))
     counted = re.compile(r"and \d+ more|! \d+ more problem|GPU|Pods:|  POD|\d GPUs:|[ >] ns/")
@@ -285,8 +329,8 @@ def test_free_lines_take_nothing_away(width: int, height: int) -> None:
 
 def test_no_table_of_processes_that_the_selected_pod_has_already() -> None:
     """With one pod on the node its processes are listed once."""
-    assert "Processes: " not in text(frame(busy(1), 120, 80))
-    assert "Processes: 6" in text(frame(busy(2), 120, 80))
+    assert "Processes: " not in text(frame(crowded(1), 120, 80))
+    assert "Processes: 6" in text(frame(crowded(2), 120, 80))
 
 
 def test_nothing_to_show() -> None:

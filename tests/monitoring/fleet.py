@@ -31,6 +31,10 @@ class FleetNode:
     suspended: str = ""
     # How many of its cards do not answer.
     down: int = 0
+    # How busy each of the others is, in turn; None: unknown.
+    busy: tuple[float | None, ...] = (0.5,)
+    # How many accounts, after those that are over, hold memory idle.
+    idle: int = 0
 
     def series(self, at_s: float) -> Iterator[_Series]:
         """What `top` asks for of this node, as its daemon's metrics and the scrape's own are at a moment."""
@@ -46,6 +50,7 @@ class FleetNode:
         yield "enforcing", {}, float(self.is_enforcing)
         yield "policy_info", {"mode": "enforce", "sha256": "x"}, 1.0
         yield "breaker_open", {}, 0.0
+        yield "idle_after_seconds", {}, 7200.0
         for reason in ("stop_file", "hours"):
             yield "enforcement_suspended", {"reason": reason}, float(reason == self.suspended)
         for verdict, number in {"over": self.over, "within": self.accounts - self.over, "unknown": 0}.items():
@@ -59,6 +64,8 @@ class FleetNode:
             if is_up:
                 yield "gpu_memory_used_bytes", gpu, 40.0 * _GIB
                 yield "gpu_memory_total_bytes", gpu, 80.0 * _GIB
+                if (ratio := self.busy[card % len(self.busy)]) is not None:
+                    yield "gpu_utilization_ratio", gpu, ratio
 
     def _accounts(self) -> Iterator[_Series]:
         for number in range(self.accounts):
@@ -69,6 +76,7 @@ class FleetNode:
             yield "account_memory_allowed_bytes", labels, 10.0 * _GIB
             yield "account_memory_declared_bytes", labels, 8.0 * _GIB
             yield "account_over_limit", labels, float(is_over)
+            yield "account_idle_seconds", labels, 7800.0 if 0 <= number - self.over < self.idle else 600.0 * is_over
 
 
 def write_blocks(data: Path, nodes: Iterable[FleetNode]) -> None:

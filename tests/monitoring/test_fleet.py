@@ -21,11 +21,11 @@ from watchdog.export.catalogue import FAMILIES
 pytestmark = pytest.mark.slow
 GIB: Final = 2**30
 FLEET: Final = (
-    FleetNode(name="n1", cluster="east", over=2),
+    FleetNode(name="n1", cluster="east", over=2, idle=3, busy=(0.2, 0.6)),
     FleetNode(name="n2", cluster="east", cards=2, accounts=3, is_enforcing=False, suspended="stop_file"),
     FleetNode(name="n3", cluster="east", is_scraped=False),
     # Of another cluster, with a name that there is in the first one too.
-    FleetNode(name="n1", cluster="west", accounts=1),
+    FleetNode(name="n1", cluster="west", accounts=1, busy=(None,)),
     FleetNode(name="n4", cluster="west", cards=4, accounts=1, down=1),
 )
 
@@ -57,16 +57,16 @@ def test_the_nodes_and_pods_of_two_clusters(fleet: Prometheus) -> None:
     head, nodes, pods, remarks = ended.stdout.split("\n\n")
     assert head == "4 nodes answer by Prometheus, 1 does not answer"
     assert rows(nodes) == [
-        ["CLUSTER", "NODE", "GPUS", "USED", "TOTAL", "ACCOUNTS", "OVER", "STATE"],
-        ["east", "n3", "-", "-", "-", "-", "-", "no answer"],
-        ["east", "n1", "8", "320Gi", "640Gi", "12", "2", "enforcing"],
-        ["east", "n2", "2", "80Gi", "160Gi", "3", "0", "NOT enforcing"],
-        ["west", "n4", "4", "unknown", "unknown", "1", "0", "enforcing"],
-        ["west", "n1", "8", "320Gi", "640Gi", "1", "0", "enforcing"],
+        ["CLUSTER", "NODE", "GPUS", "USED", "TOTAL", "BUSY", "ACCOUNTS", "OVER", "IDLE", "STATE"],
+        ["east", "n3", "-", "-", "-", "-", "-", "-", "-", "no answer"],
+        ["east", "n1", "8", "320Gi", "640Gi", "40%", "12", "2", "3", "enforcing"],
+        ["east", "n2", "2", "80Gi", "160Gi", "50%", "3", "0", "0", "NOT enforcing"],
+        ["west", "n4", "4", "unknown", "unknown", "50%", "1", "0", "0", "enforcing"],
+        ["west", "n1", "8", "320Gi", "640Gi", "-", "1", "0", "0", "enforcing"],
     ]
     assert rows(pods)[1:] == [
-        ["team-0/job-n1-0", "east", "n1", "-", "12Gi", "10Gi", "over", "-"],
-        ["team-1/job-n1-1", "east", "n1", "-", "12Gi", "10Gi", "over", "-"],
+        ["team-0/job-n1-0", "east", "n1", "-", "12Gi", "10Gi", "over", "-", "-"],
+        ["team-1/job-n1-1", "east", "n1", "-", "12Gi", "10Gi", "over", "-", "-"],
     ]
     scrape = "its daemon is not scraped; see the Prometheus' targets, and the daemon's pod on that node"
     assert remarks.splitlines() == [
@@ -81,7 +81,16 @@ def test_calm_pods_are_there_for_who_asks(fleet: Prometheus) -> None:
     text = top(fleet.url, "--once", "--sort", "use", "--filter", "n2").stdout
     _, _, pods, _ = text.split("\n\n")
     assert rows(pods)[1:] == [
-        [f"team-{number}/job-n2-{number}", "east", "n2", "-", "2Gi", "10Gi", "within", "-"] for number in range(3)
+        [f"team-{number}/job-n2-{number}", "east", "n2", "-", "2Gi", "10Gi", "within", "-", "-"] for number in range(3)
+    ]
+
+
+def test_what_is_held_idle(fleet: Prometheus) -> None:
+    """Only what has been idle for as long as the policy of its node says, with for how long."""
+    _, _, pods, _ = top(fleet.url, "--once", "--idle").stdout.split("\n\n")
+    assert rows(pods)[1:] == [
+        [f"team-{number}/job-n1-{number}", "east", "n1", "-", "2Gi", "10Gi", "within", "2h10m", "-"]
+        for number in (2, 3, 4)
     ]
 
 
@@ -101,14 +110,16 @@ def test_json(fleet: Prometheus) -> None:
     assert first["status"]["gpus"][0] == {
         "uuid": "GPU-n1-0",
         "up": True,
+        "utilization": 0.2,
         "memory": {"total": 80 * GIB, "used": 40 * GIB},
     }
     down = nodes["west", "n4"]["status"]["gpus"][0]
-    assert down == {"uuid": "GPU-n4-0", "up": False, "memory": {"total": None, "used": None}}
+    assert down == {"uuid": "GPU-n4-0", "up": False, "utilization": None, "memory": {"total": None, "used": None}}
     accounts = {each["pod"]: each for each in first["status"]["accounts"]}
     assert len(accounts) == 12
     over = {"namespace": "team-0", "pod": "job-n1-0", "container": None, "gpu": None, "verdict": "over"}
-    assert accounts["job-n1-0"] == {**over, "used": 12 * GIB, "allowed": 10 * GIB}
+    assert accounts["job-n1-0"] == {**over, "used": 12 * GIB, "allowed": 10 * GIB, "idle": False}
+    assert {pod for pod, each in accounts.items() if each["idle"]} == {"job-n1-2", "job-n1-3", "job-n1-4"}
     assert accounts["job-n1-11"]["verdict"] == "within"
 
 
@@ -136,7 +147,8 @@ def test_it_asks_for_metrics_that_there_are() -> None:
         assert {*re.findall(r"gpu_watchdog_\w+", query)} <= set(labels)
     used, allowed = (labels[f"gpu_watchdog_account_memory_{name}_bytes"] for name in ("used", "allowed"))
     assert used == allowed, "they are divided without `on`"
-    cards = ("gpu_up", "gpu_memory_used_bytes", "gpu_memory_total_bytes")
+    assert used == labels["gpu_watchdog_account_idle_seconds"], "what is idle selects these too"
+    cards = ("gpu_up", "gpu_memory_used_bytes", "gpu_memory_total_bytes", "gpu_utilization_ratio")
     assert {frozenset(labels[f"gpu_watchdog_{name}"]) for name in cards} == {frozenset({"gpu"})}, "`without (gpu)`"
 
 

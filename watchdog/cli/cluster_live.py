@@ -14,7 +14,7 @@ from watchdog.cli.rows import Choice, prepare
 from watchdog.cli.tables import wrapped
 from watchdog.cli.terminal import Terminal, size_of
 from watchdog.cli.top import Asked, Live, Poller, View
-from watchdog.cli.top_keys import COMMON, MOVES, NODE_KEYS, Bindings, Selection, keys_of, pressed
+from watchdog.cli.top_keys import ALL, COMMON, MOVES, NODE_KEYS, Bindings, Selection, keys_of, pressed
 from watchdog.clock import Bell
 from watchdog.core.errors import Problem
 from watchdog.kube.daemons import DaemonError
@@ -65,8 +65,7 @@ _KEYS: Final = Bindings(
 
 def _back(state: Selection) -> Selection:
     """All pods again, or if they are shown, back to the cluster."""
-    is_filtered = state.choice.text or state.choice.gpu or state.choice.over
-    return state.choose(text="", gpu="", over=False) if is_filtered else replace(state, ended=True)
+    return state.choose(**ALL) if state.choice.is_filtered else replace(state, ended=True)
 
 
 _INNER_KEYS: Final = replace(NODE_KEYS, actions={**NODE_KEYS.actions, "escape": _back})

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Generic, Literal, TypeVar
 
-from watchdog.cli.rows import ASCII, HOUR, VERDICTS, Choice, Signs, spark
+from msgspec import UnsetType
+
+from watchdog.cli.rows import ASCII, BUSY, HOUR, IDLE, VERDICTS, Choice, Signs, busy, narrow, spark
 from watchdog.cli.tables import UNCUT, Cell, Column, Row, printed, table, without, wrapped
 from watchdog.core.errors import Problem
 from watchdog.core.model import Now
@@ -124,6 +126,12 @@ class PodRow:
         return (self.account.used if self.account.used is not None else self.account.used_at_least) or 0
 
     @property
+    def idle(self) -> str:
+        """For how long it has held memory idle, if that is reported: `2h10m`; else empty."""
+        idle_s = self.account.idle_s
+        return "" if isinstance(idle_s, UnsetType) else narrow(span(idle_s))
+
+    @property
     def next(self) -> str:
         """What happens to it next, in a few words; unknown if its node no longer answers."""
         account = self.account
@@ -144,7 +152,9 @@ def _urgency(row: PodRow) -> tuple[float, ...]:
     verdict = VERDICTS.index(account.verdict) if account.verdict in VERDICTS else len(VERDICTS)
     due_s = float(account.due_in_s) if account.due_in_s is not None else 0.0
     is_old = row.of.problem is not None
-    return not row.is_urgent, is_old, not account.acting, account.do is None, due_s, verdict, -row.over
+    is_within = account.verdict != "over"
+    idle = is_within and not row.idle
+    return not row.is_urgent, is_old, not account.acting, account.do is None, due_s, is_within, idle, verdict, -row.over
 
 
 # The orders of pods; ties by namespace, name and node.
@@ -181,7 +191,7 @@ def pod_rows(answers: Iterable[NodeAnswer[Summary]], choice: Choice) -> list[Pod
     words = choice.text.casefold().split()
 
     def is_chosen(row: PodRow) -> bool:
-        if choice.over and row.account.verdict != "over":
+        if (choice.over and row.account.verdict != "over") or (choice.idle and not row.idle):
             return False
         searched = f"{row.of.node} {row.pod} {row.account.verdict}".casefold() if words else ""
         return all(word in searched for word in words)
@@ -225,37 +235,45 @@ def _remarks(of: NodeAnswer[Summary], now: Now) -> list[str]:
 
 _CLUSTER: Final = "CLUSTER"
 NODES: Final = (
-    Column(title=_CLUSTER, least=8, is_name=True, rank=4),
+    Column(title=_CLUSTER, least=8, is_name=True, rank=6),
     Column(title="NODE", least=12, is_name=True),
     Column(title="GPUS", right=True),
     Column(title="USED", right=True),
-    Column(title="TOTAL", right=True, rank=2),
-    Column(title="ACCOUNTS", right=True, rank=3),
+    Column(title="TOTAL", right=True, rank=3),
+    Column(title=BUSY, right=True, rank=2),
+    Column(title="ACCOUNTS", right=True, rank=5),
     Column(title="OVER", right=True, rank=1),
+    Column(title=IDLE, right=True, rank=4),
     Column(title="STATE"),
 )
 PODS: Final = (
     Column(title="POD", least=24, is_name=True),
-    Column(title=_CLUSTER, least=8, is_name=True, rank=5),
+    Column(title=_CLUSTER, least=8, is_name=True, rank=6),
     Column(title="NODE", least=8, is_name=True, rank=1),
-    Column(title="GPU", right=True, rank=3),
+    Column(title="GPU", right=True, rank=4),
     Column(title="USED", right=True),
-    Column(title="ALLOWED", right=True, rank=2),
+    Column(title="ALLOWED", right=True, rank=3),
     Column(title="VERDICT"),
-    Column(title=HOUR, rank=6),
-    Column(title="NEXT", least=12, rank=4),
+    Column(title=IDLE, right=True, rank=2),
+    Column(title=HOUR, rank=7),
+    Column(title="NEXT", least=12, rank=5),
 )
 
 
 def laid_out(
     columns: Sequence[Column], rows: Iterable[Row], answers: Iterable[NodeAnswer[Summary]]
 ) -> tuple[Sequence[Column], list[Row]]:
-    """Columns and rows for a table; without the cluster if there is only one, and without hours if there are none."""
-    absent = {_CLUSTER, HOUR}
+    """Columns and rows for a table; without the cluster if there is only one, and without hours if there are none.
+
+    Also without utilisation where nothing is known of it, and without what is idle where nothing is.
+    """
+    absent = {_CLUSTER, HOUR, BUSY, IDLE}
     for each in answers:
         absent -= {_CLUSTER} if each.cluster else set()
-        accounts = each.answer.accounts if each.answer is not None else ()
-        absent -= {HOUR} if any(spark(account.hour, ASCII) for account in accounts[:1]) else set()
+        if (node := each.answer) is not None:
+            absent -= {HOUR} if any(spark(account.hour, ASCII) for account in node.accounts[:1]) else set()
+            absent -= {BUSY} if node.utilization is not None else set()
+            absent -= {IDLE} if node.idle else set()
         if not absent:
             break
     return without(columns, rows, absent)
@@ -265,15 +283,17 @@ def node_cells(row: NodeRow) -> tuple[str, ...]:
     """The cells of NODES."""
     node = row.of.answer
     if node is None:
-        return inert(row.of.cluster), inert(row.of.node) or "(unscheduled)", "-", "-", "-", "-", "-", row.state
+        return inert(row.of.cluster), inert(row.of.node) or "(unscheduled)", *["-"] * 7, row.state
     return (
         inert(row.of.cluster),
         inert(row.of.node),
         str(node.gpus_in_all),
         byte_cell(node.used),
         byte_cell(node.total),
+        busy(node.utilization),
         str(node.accounts_in_all),
         str(node.verdicts.get("over", 0)),
+        str(node.idle),
         row.state,
     )
 
@@ -289,6 +309,7 @@ def pod_cells(row: PodRow, signs: Signs) -> tuple[str, ...]:
         byte_cell(account.used if account.used is not None else account.used_at_least),
         "-" if account.allowed is None else byte_cell(account.allowed),
         inert(account.verdict, 40),
+        row.idle or "-",
         spark(account.hour, signs),
         row.next,
     )
@@ -304,7 +325,11 @@ class Totals:
     # Bytes; None: that of a node is unknown.
     used: int | None
     total: int | None
+    # The mean of the nodes of which it is known, by their GPUs; None: of none.
+    utilization: float | None
     verdicts: Mapping[str, int]
+    # How many accounts hold memory idle.
+    idle: int
 
 
 def totals_of(answers: Sequence[NodeAnswer[Summary]]) -> Totals:
@@ -314,12 +339,16 @@ def totals_of(answers: Sequence[NodeAnswer[Summary]]) -> Totals:
     for each in known:
         verdicts.update(each.verdicts)
     used, total = [each.used for each in known], [each.total for each in known]
+    read = [(each.utilization, each.gpus_in_all) for each in known if each.utilization is not None]
+    gpus_read = sum(gpus for _, gpus in read)
     return Totals(
         nodes=len(answers),
         silent=sum(each.answer is None or each.problem is not None for each in answers),
         gpus=sum(each.gpus_in_all for each in known),
         used=None if None in used else sum(each or 0 for each in used),
         total=None if None in total else sum(each or 0 for each in total),
+        utilization=sum(ratio * gpus for ratio, gpus in read) / gpus_read if gpus_read else None,
+        idle=sum(each.idle for each in known),
         verdicts={verdict: verdicts[verdict] for verdict in VERDICTS if verdicts[verdict]},
     )
 
@@ -390,7 +419,7 @@ def cluster_text(
 ) -> str:
     """All nodes as tables: the nodes, the pods (only the urgent ones, unless others were asked for), and remarks."""
     nodes, pods = node_rows(answers, now), pod_rows(answers, choice)
-    is_asked_for = bool(choice.text or choice.over or choice.sort != "urgency")
+    is_asked_for = choice.is_filtered or choice.sort != "urgency"
     shown = pods if is_asked_for else [row for row in pods if row.is_urgent][:_MOST_PODS]
     urgent = sum(row.is_urgent for row in pods)
     lines: list[Cell] = [*wrapped(ways_text(answers), width)]
@@ -410,6 +439,10 @@ def _no_pods(choice: Choice, totals: Totals) -> str:
     if totals.silent == totals.nodes:
         return "No node answers, so nothing is known about any pod."
     where = " on the nodes that answer" if totals.silent else ""
-    reasons = ("is over its limit" if choice.over else "", f"matches {choice.text!r}" if choice.text else "")
+    reasons = (
+        "is over its limit" if choice.over else "",
+        "is known to hold memory idle" if choice.idle else "",
+        f"matches {choice.text!r}" if choice.text else "",
+    )
     asked = " and ".join(filter(None, reasons))
     return f"No pod{where} {asked}." if asked else f"No pod{where} is over its limit, and no step is due."

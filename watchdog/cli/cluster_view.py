@@ -27,7 +27,7 @@ from watchdog.cli.top_keys import Selection
 from watchdog.cli.top_view import BAD, DIM, MARKED, PLAIN, STYLES, TITLE, WARN, help_lines, spark_text
 from watchdog.core.model import Now
 from watchdog.report.summary import Summary
-from watchdog.report.text import byte_cell, clock_time, count
+from watchdog.report.text import byte_cell, clock_time, count, percent
 
 _MARK: Final = Column(title="")
 _STATES: Final[Mapping[str, Style]] = {
@@ -37,7 +37,7 @@ _STATES: Final[Mapping[str, Style]] = {
     "no answer": BAD,
     "no daemon": BAD,
 }
-_FOOT: Final = "q quit, ? help, Enter open, f filter, o order, a all nodes, space pause, j k move"
+_FOOT: Final = "q quit, ? help, Enter open, f filter, o order, v over, i idle, a all nodes"
 _HELP: Final = (
     ("q, Ctrl-C", "quit"),
     ("up, down, j, k", "select another node or pod; page up, page down, home, end"),
@@ -46,6 +46,7 @@ _HELP: Final = (
     ("r", "reverse the order"),
     ("f, /", "show only pods with a text in their node, namespace, name or verdict"),
     ("v", "show only pods over their limit, or all again"),
+    ("i", "show only pods that hold memory and have computed nothing for long, or all again"),
     ("a", "show each node, or sum up those where all is well again"),
     ("escape", "show all pods again"),
     ("space", "pause and resume"),
@@ -114,9 +115,13 @@ def _head(frame: ClusterFrame) -> list[Text]:
     totals = totals_of(frame.answers)
     used, total = byte_cell(totals.used), byte_cell(totals.total)
     second = text(f"{count(totals.nodes, 'node')}, {count(totals.gpus, 'GPU')}: {used} of {total}")
-    for number, (verdict, many) in enumerate(totals.verdicts.items()):
+    second.append("" if totals.utilization is None else f", {percent(totals.utilization)} busy")
+    numbers = [(f"{many} {verdict}", STYLES[verdict]) for verdict, many in totals.verdicts.items()]
+    if totals.idle:
+        numbers.insert("over" in totals.verdicts, (f"{totals.idle} idle", WARN))
+    for number, (words, style) in enumerate(numbers):
         second.append("  accounts: " if not number else ", ")
-        second.append(f"{many} {verdict}", STYLES[verdict])
+        second.append(words, style)
     return [line, second]
 
 
@@ -183,7 +188,9 @@ def _node_lines(frame: ClusterFrame, room: int) -> list[Text]:
         totals = totals_of([row.of for row in frame.calm])
         more = "more node" if frame.nodes else "node"
         words = f"{count(len(frame.calm), more)} where all is well: {count(totals.gpus, 'GPU')}, "
-        lines.append(text(f"{words}{byte_cell(totals.used)} of {byte_cell(totals.total)} (a: show each)", DIM))
+        words += f"{byte_cell(totals.used)} of {byte_cell(totals.total)}"
+        words += f", {totals.idle} idle" if totals.idle else ""
+        lines.append(text(f"{words} (a: show each)", DIM))
     return lines[: max(room, 1)]
 
 
@@ -203,19 +210,22 @@ def _pod_lines(frame: ClusterFrame, room: int) -> list[Text]:
     place = frame.selection.place - len(frame.nodes)
     shown = _window(len(frame.pods), max(place, 0), space)
     choice = frame.selection.choice
-    known = sum(each.answer.accounts_in_all for each in frame.answers if each.answer is not None)
+    known = sum(node.idle if choice.idle else node.accounts_in_all for each in frame.answers if (node := each.answer))
     which = f"{shown.start + 1}-{shown.stop} of {len(frame.pods)}" if len(shown) < len(frame.pods) else len(frame.pods)
     title = text(f"Pods: {which}", TITLE)
     title.append(f", by {choice.sort}{', reversed' if choice.backwards else ''}", DIM)
     if choice.over:
         title.append(", over limit only", WARN)
+    if choice.idle:
+        title.append(", idle only", WARN)
     if choice.text:
         title.append_text(text(f', filter "{choice.text}"', WARN))
     elif known > len(frame.pods) and not choice.over:
         # A summary has the most urgent accounts of its node.
-        title.append(f", and {known - len(frame.pods)} less urgent: open their node", DIM)
+        left_out = "more" if choice.idle else "less urgent"
+        title.append(f", and {known - len(frame.pods)} {left_out}: open their node", DIM)
     if not frame.pods:
-        return [title, text("None; Esc shows all." if choice.text or choice.over else "None.", DIM)][: max(room, 1)]
+        return [title, text("None; Esc shows all." if choice.is_filtered else "None.", DIM)][: max(room, 1)]
 
     def cells(number: int) -> Row:
         return _pod(frame.pods[number], frame, is_selected=number == place)
@@ -224,7 +234,7 @@ def _pod_lines(frame: ClusterFrame, room: int) -> list[Text]:
 
 
 def _pod(row: PodRow, frame: ClusterFrame, *, is_selected: bool) -> tuple[Cell, ...]:
-    pod, cluster, node, *amounts, verdict, _, following = pod_cells(row, frame.signs)
+    pod, cluster, node, *amounts, verdict, idle, _, following = pod_cells(row, frame.signs)
     style = STYLES.get(row.account.verdict, PLAIN)
     name = TITLE if row.account.verdict == "over" else PLAIN
     next_style = BAD if row.account.acting else DIM if row.account.do is None else WARN
@@ -235,6 +245,7 @@ def _pod(row: PodRow, frame: ClusterFrame, *, is_selected: bool) -> tuple[Cell, 
         node,
         *amounts,
         text(verdict, style),
+        text(idle, WARN if row.idle else PLAIN),
         spark_text(row.account.hour, frame.signs),
         text(following, next_style),
     )

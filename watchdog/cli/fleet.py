@@ -3,7 +3,10 @@
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, Final
+
+from msgspec import UNSET
 
 from watchdog import clock
 from watchdog.cli.cluster_rows import NodeAnswer
@@ -17,6 +20,7 @@ from watchdog.report.summary import AccountSummary, GpuSummary, Summary
 from watchdog.report.text import rfc3339
 
 _MOST_ACCOUNTS: Final = 500
+_MOST_IDLE: Final = 500
 _OLDEST_S: Final = 366 * 86400.0
 _ROW: Final = "row"
 _NODE: Final = "cluster, node"
@@ -44,6 +48,11 @@ _ALLOWED: Final = "gpu_watchdog_account_memory_allowed_bytes"
 _IS_OVER: Final = _max(_ACCOUNT, "gpu_watchdog_account_over_limit == 1")
 # Both are of one daemon, with the same labels.
 _MOST_URGENT: Final = f"topk({_MOST_ACCOUNTS}, {_USED} / {_ALLOWED})"
+_UTILIZATION: Final = "gpu_watchdog_gpu_utilization_ratio"
+_IDLE_S: Final = "gpu_watchdog_account_idle_seconds"
+_IDLE_AFTER: Final = _max(_NODE, "gpu_watchdog_idle_after_seconds")
+# For how long what is reported as idle has been.
+_IDLE: Final = f"({_IDLE_S} >= on ({_NODE}) group_left () {_IDLE_AFTER})"
 _CYCLE: Final = "gpu_watchdog_last_cycle_timestamp_seconds"
 _SCRAPES: Final = _max(_NODE, 'up{job="gpu-memory-watchdog"}')
 # What is asked for, by the value of a label that each row gets. Filters are within, before anything is grouped.
@@ -61,11 +70,16 @@ _NODES: Final[Mapping[str, str]] = {
     "suspended": _max(f"{_NODE}, reason", "gpu_watchdog_enforcement_suspended == 1"),
     "breaker": _max(_NODE, "gpu_watchdog_breaker_open == 1"),
     "accounts": _max(f"{_NODE}, verdict", "gpu_watchdog_accounts > 0"),
+    "utilization": _of_cards("avg", _UTILIZATION),
+    "idle": _max(_NODE, f"count without (namespace, pod, container, gpu, rule) {_IDLE}"),
+    "idle_after": _IDLE_AFTER,
 }
-_AMOUNTS: Final[Mapping[str, str]] = {_USED: "account_used", _ALLOWED: "account_allowed"}
+_AMOUNTS: Final[Mapping[str, str]] = {_USED: "account_used", _ALLOWED: "account_allowed", _IDLE_S: "account_idle"}
+_OF_ACCOUNTS: Final = "|".join(_AMOUNTS)
+_SHOWN: Final = f"({_MOST_URGENT} or topk({_MOST_IDLE}, {_IDLE}))"
 _URGENT: Final[Mapping[str, str]] = {
-    # Both amounts by one row, so that those of all accounts are compared once.
-    "account": _max(f"__name__, {_ACCOUNT}", f'{{__name__=~"{_USED}|{_ALLOWED}"}} and {_MOST_URGENT}'),
+    # All amounts by one row, so that those of all accounts are compared once.
+    "account": _max(f"__name__, {_ACCOUNT}", f'{{__name__=~"{_OF_ACCOUNTS}"}} and {_SHOWN}'),
     "account_over": _IS_OVER,
 }
 # For JSON: each GPU, and all accounts.
@@ -73,8 +87,10 @@ _WHOLE: Final[Mapping[str, str]] = {
     "gpu_used": _max(f"{_NODE}, gpu", _GPU_USED),
     "gpu_total": _max(f"{_NODE}, gpu", _GPU_TOTAL),
     "gpu_up": _max(f"{_NODE}, gpu", _UP),
+    "gpu_utilization": _max(f"{_NODE}, gpu", _UTILIZATION),
     "account_used": _max(_ACCOUNT, _USED),
     "account_allowed": _max(_ACCOUNT, _ALLOWED),
+    "account_idle": _max(_ACCOUNT, _IDLE_S),
     "account_over": _IS_OVER,
     "account_verdict": _max(f"{_ACCOUNT}, verdict", "gpu_watchdog_account_verdict"),
 }
@@ -188,17 +204,19 @@ class _Found:
                 gpus_in_all=int(values.get("gpus", 0)),
                 used=_sum(values.get("used"), values.get("gpus")),
                 total=_sum(values.get("total"), values.get("gpus")),
+                utilization=_ratio(values.get("utilization")),
                 verdicts=verdicts,
-                accounts=tuple(self._accounts(rows)),
+                idle=int(values.get("idle", 0)),
+                accounts=tuple(self._accounts(rows, values.get("idle_after", inf))),
                 accounts_in_all=sum(verdicts.values()),
             )
             at_s = self._now.boottime_s
             yield NodeAnswer(node=node, cluster=cluster, answer=summary, at_s=at_s, via="prometheus")
 
-    def _accounts(self, rows: Mapping[str, list[Sample]]) -> Iterator[AccountSummary]:
-        used, allowed, over, declared = (
+    def _accounts(self, rows: Mapping[str, list[Sample]], idle_after_s: float) -> Iterator[AccountSummary]:
+        used, allowed, over, declared, idle = (
             {_account(labels): number for labels, number in rows.get(name, ())}
-            for name in ("account_used", "account_allowed", "account_over", "account_declared")
+            for name in ("account_used", "account_allowed", "account_over", "account_declared", "account_idle")
         )
         verdicts = {_account(labels): labels.get("verdict", "") for labels, _ in rows.get("account_verdict", ())}
         for key in dict.fromkeys((*used, *allowed, *over, *verdicts, *declared)):
@@ -214,6 +232,7 @@ class _Found:
                 compared=amount,
                 allowed=_bytes(allowed.get(key)),
                 verdict=verdict,
+                idle_s=idle[key] if idle.get(key, 0.0) >= idle_after_s else UNSET,
             )
 
     def json_of(self, answer: NodeAnswer[Summary]) -> dict[str, Any]:
@@ -226,10 +245,12 @@ class _Found:
             {labels.get("gpu", ""): _bytes(number) for labels, number in rows.get(name, ())}
             for name in ("gpu_used", "gpu_total")
         )
+        busy = {labels.get("gpu", ""): _ratio(number) for labels, number in rows.get("gpu_utilization", ())}
         gpus = [
             {
                 "uuid": labels.get("gpu", ""),
                 "up": number == 1,
+                "utilization": busy.get(labels.get("gpu", "")),
                 "memory": {"total": total.get(labels.get("gpu", "")), "used": used.get(labels.get("gpu", ""))},
             }
             for labels, number in rows.get("gpu_up", ())
@@ -239,6 +260,7 @@ class _Found:
                 name: getattr(account, name)
                 for name in ("namespace", "pod", "container", "gpu", "used", "allowed", "verdict")
             }
+            | {"idle": account.idle_s is not UNSET}
             for account in summary.accounts
         ]
         status = {
@@ -270,6 +292,10 @@ def _sum(number: float | None, gpus: float | None) -> int | None:
         return None
     counted, total = divmod(int(number), _EACH)
     return total if counted == gpus else None
+
+
+def _ratio(number: float | None) -> float | None:
+    return None if number is None or not 0 <= number <= 1 else round(number, 3)
 
 
 def _bytes(number: float | None) -> int | None:

@@ -576,6 +576,7 @@ def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only pods with this in name, rule or verdict.")
 @click.option("--gpu", metavar="GPU", default="", help="Only pods on this GPU: its number, or its UUID.")
 @click.option("--over", is_flag=True, help="Only pods over their limit.")
+@click.option("--idle", is_flag=True, help="Only pods that hold memory and have computed nothing for long.")
 @all_nodes_option
 @prometheus_options
 @cluster_options
@@ -601,7 +602,8 @@ def top(context: click.Context, /, *, url: str | None, listen: str, as_json: boo
     sorts = CLUSTER_SORTS if is_cluster else SORTS
     if options["sort"] not in (None, *sorts):
         raise click.BadParameter(f"give one of {', '.join(sorts)}", param_hint="--sort")
-    choice = Choice(sort=options["sort"] or sorts[0], text=options["text"], gpu=options["gpu"], over=options["over"])
+    filters = {name: options[name] for name in ("text", "gpu", "over", "idle")}
+    choice = Choice(sort=options["sort"] or sorts[0], **filters)
     is_once = options["once"] or as_json or not is_live()
     if is_cluster:
         from watchdog.cli.cluster import print_cluster, watch_cluster

@@ -1,6 +1,7 @@
 """What `top` shows of a status: a row per account with what happens to it next, sums per GPU, and problems."""
 
 import io
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,13 +34,15 @@ from watchdog.report.status import (
     RecentStatus,
     Status,
 )
-from watchdog.report.text import byte_cell, clock_time, inert, span
+from watchdog.report.text import byte_cell, clock_time, inert, percent, span
 
 VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")  # the most urgent first
 UNATTRIBUTED: Final = "unattributed processes"
 _LONGEST_PROBLEM: Final = 2000
 _MOST_PERCENT: Final = 9999
 _LEAST_OF_UUID: Final = len("GPU-0")
+# The blank in a span.
+_SPAN: Final = re.compile(r"(?<=[0-9][dhm]) (?=[0-9])")
 
 
 class Signs(NamedTuple):
@@ -63,6 +66,8 @@ ASCII: Final = Signs("#", "=", "-", ".", "|", ">=", "012345678")
 
 SPARK: Final = 15  # cells of a sparkline
 HOUR: Final = "HOUR"  # the title of a column of sparklines
+BUSY: Final = "BUSY"  # that of a column of shares of the time
+IDLE: Final = "IDLE"  # that of a column of times for which memory has been held idle
 WARNED: Final = Do.WARN.value[0]
 
 
@@ -86,11 +91,18 @@ def _spark(levels: str, marks: str, signs: Signs) -> str:
     return "." if highest == " " else signs.levels[int(highest)]
 
 
-def without_hours(status: Status) -> frozenset[str]:
-    """The title of the column of sparklines if nothing has one: the daemon is an older one."""
+def absent(status: Status) -> frozenset[str]:
+    """The titles of columns that are empty: nothing is held idle, or the daemon is an older one without hours."""
     hours = (*(gpu.hour for gpu in status.gpus), *(account.hour for account in status.accounts))
     has_hours = any(isinstance(hour, HourStatus) for hour in hours)
-    return frozenset() if has_hours else frozenset({HOUR})
+    is_read = any(gpu.utilization is not None or gpu.utilization_unknown is not None for gpu in status.gpus)
+    there = {HOUR: has_hours, BUSY: is_read, IDLE: any(account.idle for account in status.accounts)}
+    return frozenset(title for title, is_there in there.items() if not is_there)
+
+
+def busy(ratio: float | None) -> str:
+    """A share of the time: `35%`, or `-` if it is unknown."""
+    return "-" if ratio is None else percent(ratio)
 
 
 def prepare(out: TextIO) -> Signs:
@@ -190,6 +202,20 @@ class TopRow:
         return f"{'' if is_exact else signs.least}{whole}%"
 
     @property
+    def idle(self) -> str:
+        """For how long it has held memory idle, if that is reported: `2h10m`; else empty."""
+        account = self.account
+        return narrow(span(account.idle_s)) if account.idle and account.idle_s is not None else ""
+
+    @property
+    def activity(self) -> str:
+        """How busy it is, or for how long it has held memory idle: `35% busy`; empty if that is unknown."""
+        account = self.account
+        if account.idle and account.idle_s is not None:
+            return f"idle for {span(account.idle_s)}"
+        return "" if account.utilization is None else f"{percent(account.utilization)} busy"
+
+    @property
     def next(self) -> PlanStatus | None:
         """The next step, if there is one."""
         return self.steps[0] if self.steps else None
@@ -223,7 +249,7 @@ class TopRow:
             words = planned_short(self.next, self.account, self.status, elapsed_s)
         else:
             return "-"
-        return words.replace("m ", "m").replace("h ", "h")  # `4m10s`: columns are narrow
+        return narrow(words)
 
     def next_full(self, elapsed_s: float = 0.0) -> str:
         """The next step with the threshold, what withholds it and why, and what follows a warning."""
@@ -262,6 +288,11 @@ class TopRow:
         will_be = "will be " if step.due_in_s > elapsed_s else ""
         reason = f": {step.held_because}" if step.held_because else ""
         return f"{due}, {will_be}withheld ({brake_short(step, elapsed_s)}){reason}"
+
+
+def narrow(words: str) -> str:
+    """A text with its spans in one word, such as `4m10s`, for a column."""
+    return _SPAN.sub("", words)
 
 
 def _ranges(numbers: Sequence[str]) -> str:
@@ -341,10 +372,19 @@ class Choice:
     # The number or UUID of a GPU that they use; empty: no such filter.
     gpu: str = ""
     over: bool = False
+    # Only those that hold memory idle.
+    idle: bool = False
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether some may be left out."""
+        return bool(self.text or self.gpu or self.over or self.idle)
 
     def includes(self, row: TopRow) -> bool:
         """Whether an account is shown."""
         if (self.over and row.account.verdict != "over") or (self.gpu and not row.is_on(self.gpu)):
+            return False
+        if self.idle and not row.account.idle:
             return False
         searched = f"{row.title} {row.account.rule or ''} {row.account.verdict}".casefold()
         return all(word in searched for word in self.text.casefold().split())
@@ -371,6 +411,7 @@ def none_chosen(status: Status, choice: Choice) -> str:
     reasons = (
         f"uses GPU {choice.gpu}" if choice.gpu else "",
         "is over its limit" if choice.over else "",
+        "is known to hold memory idle" if choice.idle else "",
         f"matches the filter {choice.text!r}" if choice.text else "",
     )
     return f"No pod {' and '.join(filter(None, reasons))}"

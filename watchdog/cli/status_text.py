@@ -5,12 +5,15 @@ from types import MappingProxyType
 from typing import Final
 
 from watchdog.cli.rows import (
+    BUSY,
     HOUR,
+    IDLE,
     Choice,
     Signs,
     TopRow,
     action_cells,
     amount,
+    busy,
     chosen,
     daemon_health,
     enforcement,
@@ -30,6 +33,7 @@ _GPUS: Final = (
     Column(title="STATE"),
     Column(title="USED", right=True),
     Column(title="TOTAL", right=True),
+    Column(title=BUSY, right=True),
     Column(title="RESERVED", right=True, rank=4),
     Column(title="RESIDUAL", right=True, rank=3),
     Column(title="UNATTRIBUTED", right=True, rank=1),
@@ -46,10 +50,13 @@ _ACCOUNTS: Final = (
     Column(title="ALLOWED", right=True, rank=3),
     Column(title="PERCENT", right=True),
     Column(title="VERDICT"),
+    Column(title=BUSY, right=True),
+    Column(title=IDLE, right=True),
     Column(title="RULE", least=8, rank=5, is_name=True),
     Column(title=HOUR, rank=6),
 )
 _NEXT: Final = Column(title="NEXT")
+_OF_DAEMONS: Final = (HOUR, BUSY, IDLE)
 _PROCESSES: Final = (
     Column(title="PID", right=True),
     Column(title="POD", least=16, is_name=True),
@@ -91,11 +98,13 @@ def plain_table(
 ) -> Sequence[Cell]:
     """Titles and rows, an empty cell as `-`, some cells in a style; nothing without rows.
 
+    Without anything in it, a column of what only a daemon knows is left out.
+
     Without a width no column shrinks: a script must find each name whole, on its line and in its column.
     """
     cells = list(rows)
-    hours = [number for number, column in enumerate(columns) if column.title == HOUR]
-    absent = {HOUR} if not any(row[number] for row in cells for number in hours) else ()
+    places = {column.title: number for number, column in enumerate(columns) if column.title in _OF_DAEMONS}
+    absent = [title for title, number in places.items() if not any(row[number] for row in cells)]
     columns, shown = without(columns, cells, absent)
     styled = [[text(str(cell) or "-", styles.get(str(cell), "")) for cell in row] for row in shown]
     return table(columns, styled, width) if styled else []
@@ -133,7 +142,9 @@ def _gpus(status: Status, signs: Signs) -> Iterator[tuple[str, ...]]:
         yield (
             gpu.number,
             "up" if gpu.up else "lost",
-            *map(byte_cell, (memory.used, memory.total, memory.reserved, memory.residual)),
+            *map(byte_cell, (memory.used, memory.total)),
+            busy(gpu.utilization) if status.health is not None else "",
+            *map(byte_cell, (memory.reserved, memory.residual)),
             amount(row.unattributed.total, row.unattributed.at_least, signs),
             spark(gpu.hour, signs),
             gpu.uuid,
@@ -152,6 +163,7 @@ def _account(row: TopRow, signs: Signs) -> tuple[str, ...]:
         row.allowed,
         row.percent(signs),
         account.verdict,
+        *((busy(account.utilization), row.idle or "-") if row.status.health is not None else ("", "")),
         account.rule or "",
         spark(account.hour, signs),
         row.next_full(),

@@ -151,12 +151,15 @@ MOVES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("home", "g"), -(10**6)),
     **dict.fromkeys(("end", "G"), 10**6),
 }
+# No filter.
+ALL: Final[Mapping[str, object]] = {"text": "", "gpu": "", "over": False, "idle": False}
 COMMON: Final[Mapping[str, Callable[[Selection], Selection]]] = {
     **dict.fromkeys(("q", "ctrl-c"), lambda state: replace(state, ended=True)),
     **dict.fromkeys(("f", "/"), lambda state: replace(state, typed=state.choice.text, types_gpu=False)),
     **dict.fromkeys(("?", "h"), lambda state: replace(state, help=True)),
     " ": lambda state: replace(state, paused=not state.paused),
-    "escape": lambda state: state.choose(text="", gpu="", over=False),
+    "escape": lambda state: state.choose(**ALL),
+    "i": lambda state: state.choose(idle=not state.choice.idle),
 }
 NODE_KEYS: Final = Bindings(
     sorts=SORTS,

@@ -10,14 +10,18 @@ from rich.style import Style
 from rich.text import Text
 
 from watchdog.cli.rows import (
+    BUSY,
     HOUR,
+    IDLE,
     VERDICTS,
     WARNED,
     GpuRow,
     Signs,
     TopRow,
+    absent,
     action_cells,
     amount,
+    busy,
     daemon_health,
     enforcement,
     gpu_rows,
@@ -27,13 +31,14 @@ from watchdog.cli.rows import (
     spark,
     summed,
     unattributed_row,
-    without_hours,
 )
 from watchdog.cli.tables import Cell, Column, cut, table, text, without, wrapped
 from watchdog.cli.top_keys import Selection
 from watchdog.core.units import format_bytes
+from watchdog.report.sentences.usage import utilization_unknown
 from watchdog.report.status import AccountStatus, ProcessStatus, Status
-from watchdog.report.text import byte_cell, clock_time, count, span
+from watchdog.report.summary import mean
+from watchdog.report.text import byte_cell, clock_time, count, percent, span
 
 PLAIN: Final = Style.null()
 TITLE: Final = Style(bold=True)
@@ -65,25 +70,28 @@ _GPUS: Final = (
     Column(title="MEMORY"),
     Column(title="USED", right=True),
     Column(title="TOTAL", right=True),
-    Column(title="UNATTRIBUTED", right=True, rank=1),
-    Column(title="RESIDUAL", right=True, rank=2),
-    Column(title="RESERVED", right=True, rank=5),
-    Column(title=HOUR, rank=4),
-    Column(title="NAME", least=8, rank=3, is_name=True),
+    Column(title=BUSY, right=True, rank=1),
+    Column(title="UNATTRIBUTED", right=True, rank=2),
+    Column(title="RESIDUAL", right=True, rank=3),
+    Column(title="RESERVED", right=True, rank=6),
+    Column(title=HOUR, rank=5),
+    Column(title="NAME", least=8, rank=4, is_name=True),
 )
 _ACCOUNTS: Final = (
     Column(title=""),
     Column(title="POD", least=24, is_name=True),
     Column(title="GPU", least=3),
     Column(title="USED", right=True),
-    Column(title="DECLARED", right=True, rank=5),
-    Column(title="ALLOWED", right=True, rank=3),
-    Column(title="", rank=7),
+    Column(title="DECLARED", right=True, rank=7),
+    Column(title="ALLOWED", right=True, rank=4),
+    Column(title="", rank=9),
     Column(title="%", right=True),
     Column(title="VERDICT", rank=1),
-    Column(title="OVER FOR", right=True, rank=6),
-    Column(title="RULE", least=8, rank=8, is_name=True),
-    Column(title=HOUR, rank=4),
+    Column(title="OVER FOR", right=True, rank=8),
+    Column(title=BUSY, right=True, rank=5),
+    Column(title=IDLE, right=True, rank=3),
+    Column(title="RULE", least=8, rank=10, is_name=True),
+    Column(title=HOUR, rank=6),
     Column(title="NEXT", least=19, rank=2),
 )
 # Where there is room for more columns, a name matters more than the last of them.
@@ -135,9 +143,10 @@ def gpu_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
     if not rows:
         return [text("No GPUs found.", WARN)]
     if len(rows) <= max(room - 1, 2):
-        return table(*without(_GPUS, (_gpu(row, frame) for row in rows), without_hours(status)), frame.width, gap=1)
-    for is_small in (False, True):
-        cells = [_gpu_cell(row, frame.signs, is_small=is_small) for row in rows]
+        return table(*without(_GPUS, (_gpu(row, frame) for row in rows), absent(status)), frame.width, gap=1)
+    is_read = BUSY not in absent(status)
+    for is_small, has_busy in ((False, is_read), (False, False), (True, False)):
+        cells = [_gpu_cell(row, frame.signs, is_small=is_small, has_busy=has_busy) for row in rows]
         lines, across = _side_by_side(cells, frame.width)
         if len(lines) <= room:
             return lines
@@ -152,6 +161,7 @@ def _gpu(row: GpuRow, frame: ScreenFrame) -> tuple[Cell, ...]:
         _gpu_bar(row, max(frame.width // (5 if frame.width < _WIDE else 3), _SMALL_BAR), frame.signs),
         text(byte_cell(memory.used) if gpu.up else "lost", _gpu_style(row)),
         byte_cell(memory.total),
+        busy(gpu.utilization),
         text(
             amount(unattributed.total, unattributed.at_least, frame.signs),
             DIM if unattributed.total == 0 else STYLES["unattributed"],
@@ -183,7 +193,7 @@ def _gpu_bar(row: GpuRow, width: int, signs: Signs) -> Text:
     return bar.append(signs.free * (width - bar.cell_len), STYLES["free"])
 
 
-def _gpu_cell(row: GpuRow, signs: Signs, *, is_small: bool) -> Text:
+def _gpu_cell(row: GpuRow, signs: Signs, *, is_small: bool, has_busy: bool) -> Text:
     """A GPU as a short cell, several per line."""
     gpu, used, total = row.gpu, row.gpu.memory.used, row.gpu.memory.total
     if is_small:
@@ -191,6 +201,7 @@ def _gpu_cell(row: GpuRow, signs: Signs, *, is_small: bool) -> Text:
         label = f" {(share if gpu.up else 'lost').rjust(4)}"
     else:
         label = f" {byte_cell(used).rjust(7)} of {byte_cell(total)}" if gpu.up else " not responding"
+    label += f", {busy(gpu.utilization).rjust(4)} busy" if has_busy and gpu.up else ""
     bar = _gpu_bar(row, _SMALL_BAR, signs)
     return text(f"{gpu.number.rjust(2)} ", TITLE) + bar + text(label, _gpu_style(row))
 
@@ -218,7 +229,7 @@ def account_lines(frame: ScreenFrame, room: int) -> list[Text]:
         return [title, text(_none(frame), DIM)][:room]
     cells = [_account(row, frame, is_selected=number == place) for number, row in enumerate(rows)]
     columns = _ACCOUNTS if frame.width < _WIDE else _WIDE_ACCOUNTS
-    layout = without(columns, cells, without_hours(rows[0].status))
+    layout = without(columns, cells, absent(rows[0].status))
     return [title, *table(*layout, frame.width, gap=1, shown=shown, fills=True)][: max(room, 1)]
 
 
@@ -230,6 +241,8 @@ def _accounts_title(shown: range, frame: ScreenFrame) -> Text:
     line.append(f", sorted by {choice.sort}{', reversed' if choice.backwards else ''}", DIM)
     if choice.over:
         line.append(", over limit only", WARN)
+    if choice.idle:
+        line.append(", idle only", WARN)
     if choice.gpu:
         line.append_text(text(f", on GPU {choice.gpu}", WARN))
     if choice.text:
@@ -240,9 +253,8 @@ def _accounts_title(shown: range, frame: ScreenFrame) -> Text:
 def _none(frame: ScreenFrame) -> str:
     """Why there are no rows, and how to show all if they are filtered."""
     choice = frame.selection.choice
-    is_filtered = choice.text or choice.gpu or choice.over
     why = none_chosen(frame.status, choice) if frame.status is not None else ""
-    return f"{why}; Esc shows all." if is_filtered else f"{why}."
+    return f"{why}; Esc shows all." if choice.is_filtered else f"{why}."
 
 
 def _account(row: TopRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cell, ...]:
@@ -261,6 +273,8 @@ def _account(row: TopRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cel
         text(row.percent(signs), style),
         text(account.verdict or "-", style),
         _over_for(row, frame) or "-",
+        "-" if row.is_unattributed else busy(account.utilization),
+        text(row.idle or "-", WARN if row.idle else PLAIN),
         account.rule or "-",
         spark_text(account.hour, signs),
         text(row.next_short(frame.elapsed_s), _next_style(row)),
@@ -310,6 +324,8 @@ def _selected_lines(row: TopRow, frame: ScreenFrame, room: int) -> list[Text]:
     lines = [cut(Text.assemble(title, summary, no_wrap=True, end=""), frame.width)]
     if not row.is_unattributed:
         lines.append(cut(text(f"Next: {row.next_full(frame.elapsed_s)}"), frame.width))
+        if room > len(lines) + _BETWEEN and (why := utilization_unknown(row.account, row.status)):
+            lines.append(cut(text(f"How busy it is isn't known: {why}"), frame.width))
     uses = sorted(row.account.processes, key=lambda use: -(use.used or 0))
     space = room - len(lines) - 1
     if uses and space > 0:
@@ -352,6 +368,7 @@ def _summary(row: TopRow, frame: ScreenFrame) -> str:
     over_for = _over_for(row, frame)
     by = f" by {account.declared_by}" if account.declared_by else ""
     facts = (
+        row.activity,
         f"declares {format_bytes(account.declared)}{by}" if account.declared is not None else "",
         f"allowed {format_bytes(account.allowed)}" if account.allowed is not None else "",
         f'rule "{account.rule}"' if account.rule else "no rule",
@@ -377,7 +394,7 @@ def _action_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
 _TALL: Final = 32  # from this height on blank lines separate the sections
 _SHORT: Final = 16  # below this height there is room for the table only
 _ENFORCING: Final = Style(color="green", bold=True)
-_FOOT: Final = "q quit, ? help, f filter, c GPU, o over, space pause, j k move, sort u p n t d v"
+_FOOT: Final = "q quit, ? help, f filter, c GPU, o over, i idle, space pause, sort u p n t d v"
 HELP: Final = (
     ("q, Ctrl-C", "quit"),
     ("up, down, j, k", "select another pod; page up, page down, home, end"),
@@ -390,6 +407,7 @@ HELP: Final = (
     ("f, /", "show only pods with a text in their namespace, name, rule or verdict"),
     ("c", "show only pods on one GPU (card), by its number or UUID"),
     ("o", "show only pods over their limit, or all again"),
+    ("i", "show only pods that hold memory and have computed nothing for long, or all again"),
     ("escape", "show all again"),
     ("space", "pause and resume"),
     ("?", "this help; any key closes it"),
@@ -489,6 +507,10 @@ def _totals(status: Status, frame: ScreenFrame) -> Text:
     used, total = summed(gpu.memory.used for gpu in status.gpus), summed(gpu.memory.total for gpu in status.gpus)
     of = f"{amount(used.total, used.at_least, frame.signs)} of {amount(total.total, total.at_least, frame.signs)}"
     parts = [(f"{count(len(status.gpus), 'GPU')}: {of}", PLAIN)]
+    if (ratio := mean(gpu.utilization for gpu in status.gpus)) is not None:
+        parts.append((f", {percent(ratio)} busy", PLAIN))
+    if idle := len({account.uid for account in status.accounts if account.idle}):
+        parts.append((f", {count(idle, 'pod')} idle", WARN))
     unattributed = unattributed_row(status)
     if unattributed is not None:
         parts.append((f", {unattributed.used(frame.signs)} unattributed", STYLES["unattributed"]))
@@ -550,4 +572,5 @@ def _help_lines(width: int) -> list[Text]:
         f"{HOUR}: the highest use of each four minutes of the last hour, up to its limit or size; the tallest is above "
         "it, . is unknown, and w, k, e are a warning, a kill, an eviction."
     )
-    return [*lines, text(""), *wrapped(bars, max(width, 10)), *wrapped(hours, max(width, 10))]
+    times = f"{BUSY}: the share of the time that it computed; - is unknown. {IDLE}: how long it has computed nothing."
+    return [*lines, text(""), *(line for words in (bars, hours, times) for line in wrapped(words, max(width, 10)))]

@@ -379,9 +379,11 @@ def active(ratio: float | None, idle_s: float | None = None, *, card: CardUtiliz
         (
             0.0,
             7800.0,
-            "It has computed nothing for 2h 10m while it holds 4Gi; it is reported as idle, and nothing is done about "
-            + "it. That began at 05:50:31 UTC or earlier: time for which its utilisation is unknown doesn't count. At "
-            + "what it holds now, that is 0.11 card-hours.",
+            (
+                "It has computed nothing for 2h 10m while it holds 4Gi; it is reported as idle, and nothing is done "
+                "about it. That began at 05:50:31 UTC or earlier: time for which its utilisation is unknown doesn't "
+                "count. At what it holds now, that is 0.11 card-hours."
+            ),
         ),
         (
             None,
