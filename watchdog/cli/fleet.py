@@ -3,7 +3,6 @@
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import inf
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -51,8 +50,8 @@ _MOST_URGENT: Final = f"topk({_MOST_ACCOUNTS}, {_USED} / {_ALLOWED})"
 _UTILIZATION: Final = "gpu_watchdog_gpu_utilization_ratio"
 _IDLE_S: Final = "gpu_watchdog_account_idle_seconds"
 _IDLE_AFTER: Final = _max(_NODE, "gpu_watchdog_idle_after_seconds")
-# For how long what is reported as idle has been.
-_IDLE: Final = f"({_IDLE_S} >= on ({_NODE}) group_left () {_IDLE_AFTER})"
+# For how long what is reported as idle has been. Most computes, and to compare all of it would take twice as long.
+_IDLE: Final = f"(({_IDLE_S} > 0) >= on ({_NODE}) group_left () {_IDLE_AFTER})"
 _CYCLE: Final = "gpu_watchdog_last_cycle_timestamp_seconds"
 _SCRAPES: Final = _max(_NODE, 'up{job="gpu-memory-watchdog"}')
 # What is asked for, by the value of a label that each row gets. Filters are within, before anything is grouped.
@@ -71,15 +70,16 @@ _NODES: Final[Mapping[str, str]] = {
     "breaker": _max(_NODE, "gpu_watchdog_breaker_open == 1"),
     "accounts": _max(f"{_NODE}, verdict", "gpu_watchdog_accounts > 0"),
     "utilization": _of_cards("avg", _UTILIZATION),
-    "idle": _max(_NODE, f"count without (namespace, pod, container, gpu, rule) {_IDLE}"),
-    "idle_after": _IDLE_AFTER,
 }
-_AMOUNTS: Final[Mapping[str, str]] = {_USED: "account_used", _ALLOWED: "account_allowed", _IDLE_S: "account_idle"}
-_OF_ACCOUNTS: Final = "|".join(_AMOUNTS)
-_SHOWN: Final = f"({_MOST_URGENT} or topk({_MOST_IDLE}, {_IDLE}))"
+_AMOUNTS: Final[Mapping[str, str]] = {_USED: "account_used", _ALLOWED: "account_allowed"}
 _URGENT: Final[Mapping[str, str]] = {
-    # All amounts by one row, so that those of all accounts are compared once.
-    "account": _max(f"__name__, {_ACCOUNT}", f'{{__name__=~"{_OF_ACCOUNTS}"}} and {_SHOWN}'),
+    # Both amounts by one row, so that those of all accounts are compared once.
+    "account": _max(
+        f"__name__, {_ACCOUNT}",
+        f'{{__name__=~"{_USED}|{_ALLOWED}"}} and ({_MOST_URGENT} or topk({_MOST_IDLE}, {_IDLE}))',
+    ),
+    # Of all of them, since they are counted.
+    "account_idle": _max(_ACCOUNT, _IDLE),
     "account_over": _IS_OVER,
 }
 # For JSON: each GPU, and all accounts.
@@ -90,7 +90,7 @@ _WHOLE: Final[Mapping[str, str]] = {
     "gpu_utilization": _max(f"{_NODE}, gpu", _UTILIZATION),
     "account_used": _max(_ACCOUNT, _USED),
     "account_allowed": _max(_ACCOUNT, _ALLOWED),
-    "account_idle": _max(_ACCOUNT, _IDLE_S),
+    "account_idle": _max(_ACCOUNT, _IDLE),
     "account_over": _IS_OVER,
     "account_verdict": _max(f"{_ACCOUNT}, verdict", "gpu_watchdog_account_verdict"),
 }
@@ -206,14 +206,14 @@ class _Found:
                 total=_sum(values.get("total"), values.get("gpus")),
                 utilization=_ratio(values.get("utilization")),
                 verdicts=verdicts,
-                idle=int(values.get("idle", 0)),
-                accounts=tuple(self._accounts(rows, values.get("idle_after", inf))),
+                idle=len(rows["account_idle"]),
+                accounts=tuple(self._accounts(rows)),
                 accounts_in_all=sum(verdicts.values()),
             )
             at_s = self._now.boottime_s
             yield NodeAnswer(node=node, cluster=cluster, answer=summary, at_s=at_s, via="prometheus")
 
-    def _accounts(self, rows: Mapping[str, list[Sample]], idle_after_s: float) -> Iterator[AccountSummary]:
+    def _accounts(self, rows: Mapping[str, list[Sample]]) -> Iterator[AccountSummary]:
         used, allowed, over, declared, idle = (
             {_account(labels): number for labels, number in rows.get(name, ())}
             for name in ("account_used", "account_allowed", "account_over", "account_declared", "account_idle")
@@ -232,7 +232,7 @@ class _Found:
                 compared=amount,
                 allowed=_bytes(allowed.get(key)),
                 verdict=verdict,
-                idle_s=idle[key] if idle.get(key, 0.0) >= idle_after_s else UNSET,
+                idle_s=idle.get(key, UNSET),
             )
 
     def json_of(self, answer: NodeAnswer[Summary]) -> dict[str, Any]:
