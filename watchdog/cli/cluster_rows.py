@@ -8,7 +8,7 @@ from typing import Final, Generic, Literal, TypeVar
 
 from msgspec import UnsetType
 
-from watchdog.cli.rows import ASCII, BUSY, HOUR, IDLE, VERDICTS, Choice, Signs, busy, narrow, spark
+from watchdog.cli.rows import ASCII, BUSY, HOUR, IDLE, VERDICTS, Choice, Signs, busy_cell, narrow, spark
 from watchdog.cli.tables import UNCUT, Cell, Column, Row, printed, table, without, wrapped
 from watchdog.core.errors import Problem
 from watchdog.core.model import Now
@@ -290,7 +290,7 @@ def node_cells(row: NodeRow) -> tuple[str, ...]:
         str(node.gpus_in_all),
         byte_cell(node.used),
         byte_cell(node.total),
-        busy(node.utilization),
+        busy_cell(node.utilization),
         str(node.accounts_in_all),
         str(node.verdicts.get("over", 0)),
         str(node.idle),

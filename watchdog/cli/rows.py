@@ -24,6 +24,7 @@ from watchdog.report.sentences.node import (
     unlisted,
     without_unanswered,
 )
+from watchdog.report.sentences.usage import idle_short
 from watchdog.report.status import (
     AccountStatus,
     GpuMemory,
@@ -34,7 +35,7 @@ from watchdog.report.status import (
     RecentStatus,
     Status,
 )
-from watchdog.report.text import byte_cell, clock_time, inert, percent, span
+from watchdog.report.text import busy, byte_cell, clock_time, inert, percent, span
 
 VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")  # the most urgent first
 UNATTRIBUTED: Final = "unattributed processes"
@@ -100,8 +101,8 @@ def absent(status: Status) -> frozenset[str]:
     return frozenset(title for title, is_there in there.items() if not is_there)
 
 
-def busy(ratio: float | None) -> str:
-    """A share of the time: `35%`, or `-` if it is unknown."""
+def busy_cell(ratio: float | None) -> str:
+    """A share of the time in a column: `35%`, or `-` if it is unknown."""
     return "-" if ratio is None else percent(ratio)
 
 
@@ -210,10 +211,7 @@ class TopRow:
     @property
     def activity(self) -> str:
         """How busy it is, or for how long it has held memory idle: `35% busy`; empty if that is unknown."""
-        account = self.account
-        if account.idle and account.idle_s is not None:
-            return f"idle for {span(account.idle_s)}"
-        return "" if account.utilization is None else f"{percent(account.utilization)} busy"
+        return idle_short(self.account) or busy(self.account.utilization)
 
     @property
     def next(self) -> PlanStatus | None:

@@ -21,7 +21,7 @@ from watchdog.cli.rows import (
     absent,
     action_cells,
     amount,
-    busy,
+    busy_cell,
     daemon_health,
     enforcement,
     gpu_rows,
@@ -161,7 +161,7 @@ def _gpu(row: GpuRow, frame: ScreenFrame) -> tuple[Cell, ...]:
         _gpu_bar(row, max(frame.width // (5 if frame.width < _WIDE else 3), _SMALL_BAR), frame.signs),
         text(byte_cell(memory.used) if gpu.up else "lost", _gpu_style(row)),
         byte_cell(memory.total),
-        busy(gpu.utilization),
+        busy_cell(gpu.utilization),
         text(
             amount(unattributed.total, unattributed.at_least, frame.signs),
             DIM if unattributed.total == 0 else STYLES["unattributed"],
@@ -201,7 +201,7 @@ def _gpu_cell(row: GpuRow, signs: Signs, *, is_small: bool, has_busy: bool) -> T
         label = f" {(share if gpu.up else 'lost').rjust(4)}"
     else:
         label = f" {byte_cell(used).rjust(7)} of {byte_cell(total)}" if gpu.up else " not responding"
-    label += f", {busy(gpu.utilization).rjust(4)} busy" if has_busy and gpu.up else ""
+    label += f", {busy_cell(gpu.utilization).rjust(4)} busy" if has_busy and gpu.up else ""
     bar = _gpu_bar(row, _SMALL_BAR, signs)
     return text(f"{gpu.number.rjust(2)} ", TITLE) + bar + text(label, _gpu_style(row))
 
@@ -273,7 +273,7 @@ def _account(row: TopRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cel
         text(row.percent(signs), style),
         text(account.verdict or "-", style),
         _over_for(row, frame) or "-",
-        "-" if row.is_unattributed else busy(account.utilization),
+        "-" if row.is_unattributed else busy_cell(account.utilization),
         text(row.idle or "-", WARN if row.idle else PLAIN),
         account.rule or "-",
         spark_text(account.hour, signs),

@@ -15,9 +15,10 @@ from watchdog.export.page_pods import Row, place
 from watchdog.export.subject_page import REFRESH_S, SUBJECT_STYLE, SubjectInput, action_row
 from watchdog.report.hour import HOUR_S, Mark, card
 from watchdog.report.progress import Level as Urgency
-from watchdog.report.sentences.node import STRAYS, StrayWords, gap_subject, gpu_label, unlisted
-from watchdog.report.status import GapStatus, GpuStatus, RecentStatus
-from watchdog.report.text import byte_cell
+from watchdog.report.sentences.node import STRAYS, StrayWords, gap_subject, gpu_label, unlisted, utilization_gaps
+from watchdog.report.sentences.usage import idle_short
+from watchdog.report.status import AccountStatus, GapStatus, GpuStatus, RecentStatus
+from watchdog.report.text import busy, byte_cell, percent
 
 _MOST_ACCOUNTS: Final = 100
 _MOST_STRAYS: Final = 20
@@ -66,6 +67,7 @@ def card_page(seen: SubjectInput, gpu: GpuStatus) -> str:
         more_accounts=max(len(accounts) - _MOST_ACCOUNTS, 0),
         strays=strays[:_MOST_STRAYS],
         more_strays=max(len(strays) - _MOST_STRAYS, 0),
+        unread=list(utilization_gaps([gpu])),
         unlisted=unlisted([gpu]) if gpu.up and not gpu.listed else "",
         gaps=[_gap(gap, seen) for gap in gaps[:_MOST_GAPS]],
         more_gaps=max(len(gaps) - _MOST_GAPS, 0),
@@ -79,7 +81,7 @@ def _state(seen: SubjectInput, gpu: GpuStatus) -> str:
     if not gpu.up:
         return "released for maintenance" if seen.status.maintenance is not None else "not responding"
     used, total = gpu.memory.used, gpu.memory.total
-    return f"{amount(used)} used of {amount(total)}"
+    return ", ".join(filter(None, (f"{amount(used)} used of {amount(total)}", busy(gpu.utilization))))
 
 
 def _facts(seen: SubjectInput, gpu: GpuStatus) -> Iterator[tuple[str, str]]:
@@ -96,6 +98,10 @@ def _facts(seen: SubjectInput, gpu: GpuStatus) -> Iterator[tuple[str, str]]:
     yield "Unattributed", byte_cell(gpu.unattributed)
     if memory.total is not None and memory.used is not None:
         yield "Free", format_bytes(memory.total - memory.used)
+    if gpu.utilization is not None:
+        yield "Busy", f"{percent(gpu.utilization)} of the last ten seconds or so"
+    elif gpu.up:
+        yield "Busy", "unknown"
 
 
 def _siblings(seen: SubjectInput, gpu: GpuStatus) -> Iterator[tuple[GpuName, str]]:
@@ -129,10 +135,18 @@ def _accounts(seen: SubjectInput, gpu: GpuStatus) -> Iterator[Row]:
                     "allowed": format_bytes(account.allowed) if account.allowed is not None else "",
                     "state": f"{state}, {progress.gravest.short}" if progress.gravest is not None else state,
                     "css": progress.level.value if progress.needs_attention else "",
+                    "busy": busy(_share(account, gpu)),
+                    "idle": idle_short(account),
                 },
             )
         )
     yield from (row for _, _, row in sorted(rows, key=lambda row: row[:2]))
+
+
+def _share(account: AccountStatus, gpu: GpuStatus) -> float | None:
+    """How much of a GPU's time an account used; None: unknown."""
+    own = [each.utilization for each in account.containers if each.gpu == gpu.uuid]
+    return None if None in own or not own else min(sum(ratio or 0.0 for ratio in own), 1.0)
 
 
 def _strays(seen: SubjectInput, gpu: GpuStatus) -> Iterator[Row]:

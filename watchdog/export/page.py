@@ -21,7 +21,7 @@ from watchdog.export.names import PodName, short_names, with_subjects
 from watchdog.export.page_cards import Bar, account_bar, amount, bar_terms, cards
 from watchdog.export.page_headline import SEE_ABOVE, STOPPED, Headline, PageInput, headline
 from watchdog.export.page_hour import account_hour
-from watchdog.export.page_pods import Row, place, pod_table
+from watchdog.export.page_pods import Row, idle_holders, place, pod_table
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_NAMESPACE
 from watchdog.report.health import OK
 from watchdog.report.progress import AccountProgress, Level
@@ -116,6 +116,7 @@ def page(seen: PageInput) -> tuple[str, int]:
         more_gaps=gaps[_GAPS_AT_FIRST:most_gaps],
         has_more_gaps=len(gaps[:most_gaps]) < len(gaps),
         unattributed=list(_unattributed(seen, status)) if status is not None else [],
+        idle=idle_holders(seen),
         pods=pods,
         pod_terms=bar_terms(pods.bars, (css for css, _ in urgent_terms)),
         health=[(title, head.shortened(value), is_good) for title, value, is_good in _health(seen)],

@@ -14,9 +14,10 @@ from watchdog.core.residual import Sum
 from watchdog.core.units import format_bytes
 from watchdog.export.names import PodName, gpu_names
 from watchdog.export.page_hour import Sparkline, sparkline
-from watchdog.report.sentences.node import card_label, gpu_label
+from watchdog.report.sentences.node import card_label, gpu_label, utilization_gaps
 from watchdog.report.status import AccountStatus, GpuStatus, Status
-from watchdog.report.text import capital, count, inert
+from watchdog.report.summary import mean
+from watchdog.report.text import busy, capital, count, inert
 
 _UNKNOWN: Final = "unknown"
 _FILLINGS: Final = 4  # distinguishable
@@ -98,6 +99,8 @@ class Card:
     used: str
     # It follows `used` without a blank.
     whole: str
+    # How much of the time it computed; empty: unknown.
+    busy: str
     bar: Bar | None
     hour: Sparkline | None
     legend: tuple[Part, ...]
@@ -125,6 +128,8 @@ class CardSection:
     bars: int
     # What the words below the GPUs mean.
     terms: tuple[str, ...]
+    # Why it isn't known how busy some are, in sentences.
+    unread: tuple[str, ...]
     # Whether any of them has its last hour.
     have_hours: bool
 
@@ -176,6 +181,7 @@ def cards(status: Status, *, names_all: bool) -> CardSection:
         cards=tuple(_by_card(status.gpus, made, has_model=len(models) > 1)),
         bars=len(made),
         terms=tuple(text for css, text in _TERMS.items() if css in shown),
+        unread=tuple(utilization_gaps(status.gpus)),
         have_hours=any(card.hour is not None for card in made),
     )
 
@@ -225,7 +231,9 @@ def _total(gpus: Sequence[GpuStatus], model: str) -> str:
     amounts = amount(used.total, used.at_least), amount(total.total, total.at_least)
     in_use = "".join(_use(*amounts, f" in use{_share(used.total, total.total)}"))
     parts = f" with {count(instances, 'MIG instance')}" if instances else ""
-    return f"{cards} {inert(model, _LONGEST_MODEL) or ('GPU' if cards == 1 else 'GPUs')}{parts}, {in_use}"
+    how_busy = busy(mean(gpu.utilization for gpu in gpus))
+    what = inert(model, _LONGEST_MODEL) or ("GPU" if cards == 1 else "GPUs")
+    return ", ".join(filter(None, (f"{cards} {what}{parts}", in_use, how_busy)))
 
 
 def _use(used: str, total: str, rest: str) -> tuple[str, str]:
@@ -309,6 +317,7 @@ def _card(
         is_up=gpu.up,
         used=capital(used),
         whole=of_whole,
+        busy=busy(gpu.utilization),
         bar=_bar(drawn, whole),
         hour=sparkline(gpu.hour, "its size"),
         legend=(

@@ -7,6 +7,7 @@ from typing import ClassVar, Final, Self
 from urllib.parse import parse_qs, quote
 
 from watchdog.core.model import MAINTENANCE, OBJECT_GAPS, GapReason
+from watchdog.core.units import format_bytes
 from watchdog.export.names import GpuName, PodName, Subject, gpu_names
 from watchdog.report.progress import AccountProgress, Level, by_urgency
 from watchdog.report.recent import is_action
@@ -209,7 +210,7 @@ def _responding(seen: PageInput, status: Status) -> Headline:
     incomplete = unlisted([gpu for gpu in seen.unlisted if gpu.up])
     recent, breaker = _recent_action(seen, status), breaker_open(status, seen.now_s)
     state = [missing, incomplete, "" if seen.urgent else recent, _pods(seen, status)]
-    rest = [breaker, recent if seen.urgent else ""]
+    rest = [breaker, recent if seen.urgent else "", _idle(status)]
     if level is not Level.GOOD:  # problems of the watchdog come before problems of pods
         state, rest = [], [*state, *rest]
     levels = {level, *(progress.level for progress in seen.urgent), *((Level.BAD,) if down else ())}
@@ -270,6 +271,15 @@ def _calm(accounts: Sequence[AccountStatus], *, is_sure: bool) -> str:
     if is_sure:
         return "All pods are within limits." if accounts else "No pod uses or declares GPU memory."
     return "No pod is known to be over its limit." if accounts else "No pod declares GPU memory or is known to use any."
+
+
+def _idle(status: Status) -> str:
+    """How many pods hold how much memory idle."""
+    idle = [account for account in status.accounts if account.idle]
+    pods = len({account.uid for account in idle})
+    held = format_bytes(sum(account.least for account in idle))
+    who = f"{pods} pods hold {held} and have" if pods > 1 else f"1 pod holds {held} and has"
+    return f"{who} computed nothing for long." if pods else ""
 
 
 def _recent_action(seen: PageInput, status: Status) -> str:

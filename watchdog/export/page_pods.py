@@ -12,12 +12,14 @@ from watchdog.export.page_headline import PageInput
 from watchdog.export.page_hour import account_hour
 from watchdog.report.progress import AccountProgress, Level
 from watchdog.report.sentences.node import MOST_NAMED
-from watchdog.report.status import AccountStatus
-from watchdog.report.text import count, inert
+from watchdog.report.sentences.usage import idle_card_hours, idle_short
+from watchdog.report.status import AccountStatus, Status
+from watchdog.report.text import busy, count, inert, span
 
 Row = dict[str, object]  # what the template shows of one row, by name
 _MOST_IN_ONE_TABLE: Final = 20  # more are grouped by namespace
 _MOST_WITHOUT_FILTER: Final = 8
+_MOST_IDLE: Final = 8  # the others are among all pods
 _STATES: Final = {"undeclared": "nothing declared", "misdeclared": "invalid declaration"}
 _URGENT_VERDICTS: Final = ("over", "misdeclared", "unknown")
 
@@ -56,6 +58,45 @@ class PodTable:
     def has_filter(self) -> bool:
         """Whether there are enough pods for a filter to help."""
         return self.total > _MOST_WITHOUT_FILTER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleHolders:
+    """The accounts that hold memory and have computed nothing for long enough to be reported."""
+
+    # How many pods these are, and what they hold in all.
+    total: str = ""
+    rows: tuple[Row, ...] = ()
+    # How many there are besides.
+    more: int = 0
+
+
+def idle_holders(seen: PageInput) -> IdleHolders:
+    """What is held idle, the largest first."""
+    status = seen.status
+    found = [progress for progress in seen.by_urgency if progress.account.idle]
+    if status is None or not found:
+        return IdleHolders()
+    found.sort(key=lambda progress: (-progress.account.least, progress.account.title))
+    shown = found if seen.query.shows_all else found[:_MOST_IDLE]
+    return IdleHolders(
+        total=f"{count(_pods(found), 'pod')}, {_used(found)}",
+        rows=tuple(_idle(progress.account, seen, status) for progress in shown),
+        more=len(found) - len(shown),
+    )
+
+
+def _idle(account: AccountStatus, seen: PageInput, status: Status) -> Row:
+    gpus = _gpus(account, seen)
+    return {
+        "pod": PodName(account.namespace, account.pod),
+        "container": _container(account),
+        "held": amount(account.used, account.least),
+        "gpus": gpus[:MOST_NAMED],
+        "more_gpus": len(gpus) - MOST_NAMED,
+        "lasting": span(account.idle_s or 0.0),
+        "card_hours": idle_card_hours(account, status),
+    }
 
 
 def pod_table(seen: PageInput) -> PodTable:
@@ -178,7 +219,9 @@ def _row(progress: AccountProgress, seen: PageInput, column: ByteColumn, *, is_g
         "most": column.text(most) if most is not None else "",
         "allowed": column.text(allowed) if allowed is not None else "",
         "declared": column.text(declared) if declared is not None else "",
+        "busy": busy(account.utilization),
         "state": f"{state}, {gravest.short}" if gravest is not None else state,
+        "idle": idle_short(account),
         "css": progress.level.value if progress.steps else verdict_css,
         "is_protected": account.protected is not None,
         "why": inert(account.limit_unknown, 200) if account.limit_unknown is not None else "",

@@ -34,7 +34,7 @@ from watchdog.report.recent import is_action
 from watchdog.report.sentences.account import account_sentences
 from watchdog.report.sentences.action import acted_later, result_short, under_way_sentence
 from watchdog.report.sentences.following import is_enforced
-from watchdog.report.sentences.usage import threshold_in_bytes
+from watchdog.report.sentences.usage import idle_short, threshold_in_bytes
 from watchdog.report.status import AccountStatus, PlanStatus, RecentStatus, StepStatus
 from watchdog.report.text import capital, inert, span
 
@@ -45,6 +45,7 @@ _STATES: Final = {"undeclared": "nothing declared", "misdeclared": "invalid decl
 _ON_WHICH_SIDE: Final = {"above": "above", "below": "not above"}
 _TENANTS: Final = Document(title="For owners of pods: why it was killed, and what to do", path="tenants.md")
 _BRAKES: Final = Document(title="What withholds an action, and until when", path="brakes.md#the-brakes-in-order")
+_IDLE: Final = Document(title="Memory that is held and not used", path="measuring.md#memory-that-is-held-and-not-used")
 _DECLARING: Final = Document(title="How a pod declares GPU memory", path="declarations.md")
 _LADDER: Final = Document(title="How thresholds and timers count", path="policy.md#thresholds-and-the-ladder")
 _SUSPENDED: Final = Document(title="Why enforcement is suspended", path="troubleshooting.md#enforcement-is-suspended")
@@ -146,7 +147,8 @@ def _state(seen: SubjectInput, accounts: Sequence[AccountProgress], actions: Seq
     first = accounts[0]
     state = _STATES.get(first.account.verdict, first.account.verdict)
     protected = ", protected" if first.account.protected is not None else ""
-    return f"{state}{f', {first.gravest.short}' if first.gravest is not None else ''}{protected}{did}"
+    idle = f", {idle_short(first.account)}" if first.account.idle else ""
+    return f"{state}{f', {first.gravest.short}' if first.gravest is not None else ''}{idle}{protected}{did}"
 
 
 def _did(action: RecentStatus, accounts: Sequence[AccountProgress]) -> str:
@@ -245,7 +247,7 @@ def _section(
         progress=progress,
         bar=account_bar(account),
         subjects=seen.seen.subjects_beside(account),
-        summary=(*said.use, *said.verdict),
+        summary=(*said.use, *said.verdict, *said.activity),
         limit=(*said.limit, *said.remarks),
         declared=tuple(declared_as(assessment)) if assessment is not None else (),
         given=tuple(_given(account, seen)),
@@ -341,6 +343,8 @@ def _documents(
         yield _BLIND
     elif seen.status.suspended:
         yield _SUSPENDED
+    if any(progress.account.idle for progress in accounts):
+        yield _IDLE
     yield _TENANTS
     if any(step.is_held for progress in accounts for step in progress.steps):
         yield _BRAKES

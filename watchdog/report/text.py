@@ -119,6 +119,11 @@ def percent(ratio: float) -> str:
     return "<1%" if 0 < ratio < 0.005 else f"{round(100 * ratio)}%"
 
 
+def busy(ratio: float | None) -> str:
+    """How busy something is: `35% busy`; empty: that is unknown."""
+    return "" if ratio is None else f"{percent(ratio)} busy"
+
+
 def count(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun: `1 process`, `3 processes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

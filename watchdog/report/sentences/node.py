@@ -80,6 +80,18 @@ def gpu_labels(gpus: Sequence[GpuStatus]) -> str:
     return few([gpu_label(gpu) for gpu in gpus])
 
 
+def utilization_gaps(gpus: Sequence[GpuStatus]) -> Iterator[str]:
+    """Of which GPUs, or of the processes on which, it isn't known how busy they are, a sentence for each reason."""
+    by_reason: dict[tuple[str, bool], list[GpuStatus]] = {}
+    for gpu in gpus:
+        if gpu.up and gpu.utilization_unknown is not None:
+            by_reason.setdefault((gpu.utilization_unknown, gpu.utilization is None), []).append(gpu)
+    for (why, is_whole), found in by_reason.items():
+        labels, is_one = gpu_labels(found), is_whole and len(found) == 1
+        what = labels if is_whole else f"processes on {labels}"
+        yield f"How busy {what} {'is' if is_one else 'are'} isn't known: {inert(why, 600)}."
+
+
 def few(names: Sequence[str]) -> str:
     """The first few of some names, and how many more there are: `a, b, c and 2 more`."""
     first, more = list(names[:MOST_NAMED]), len(names) - MOST_NAMED

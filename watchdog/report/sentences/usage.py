@@ -112,6 +112,11 @@ def utilization_unknown(account: AccountStatus, status: Status) -> str:
     return "it has not been read in the last 30s"
 
 
+def idle_short(account: AccountStatus) -> str:
+    """For how long an account has held memory idle, if that is reported: `idle for 2h 10m`; else empty."""
+    return f"idle for {span(account.idle_s)}" if account.idle and account.idle_s is not None else ""
+
+
 def idle_card_hours(account: AccountStatus, status: Status) -> str:
     """What an account holds, as a share of each card, times the hours in which it has computed nothing: `0.34`.
 
