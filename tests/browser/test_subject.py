@@ -14,13 +14,14 @@ from tests.browser.test_page import SIZES, THEMES, check_alone, check_fits
 from tests.export.lived import Watched
 from tests.export.page_reader import action
 from tests.node.support import cannot_run
-from tests.report.build import AT_ONCE, KILL, WARN, Story, policy, serving, trainer, trainer_node
+from tests.report.build import AT_ONCE, KILL, WARN, Story, activity, policy, serving, trainer, trainer_node
 from tests.rig import Daemon
 from tests.worlds import Gi, at, container, gpu, pod, process, rule, snapshot, use
 from tools.programs import NoProgramsError, vnu
 from watchdog.core.assessment import AccountKey
 from watchdog.core.model import Owner, Snapshot
 from watchdog.core.policy import Declaration, Do
+from watchdog.core.utilization import CardUtilization
 from watchdog.report.status import Moment
 
 pytestmark = [pytest.mark.slow]
@@ -149,6 +150,18 @@ def test_every_state_is_accessible_and_fits(
 ) -> None:
     """The same for a real daemon in each state of the node."""
     _check(browser, f"http://127.0.0.1:{state.port}{path}?still", size, theme)
+
+
+@SIZES
+@THEMES
+@pytest.mark.parametrize("path", ["/", TRAINER, "/gpus/0"])
+def test_what_is_idle_is_accessible_and_fits(browser: Browser, path: str, size: tuple[int, int], theme: Theme) -> None:
+    """The same for the findings on each kind of page, and for why it isn't known how busy something is."""
+    mute = CardUtilization(gpu="", ratio=0.5, why="the driver does not say what its processes do " * 4)
+    made = Watched(utilization=activity(0.0, 7800.0, mute))
+    made.live(lambda second: trainer_node(4.0, second), 600)
+    with serving(made.endpoints) as server:
+        _check(browser, f"http://127.0.0.1:{server.port}{path}?still", size, theme)
 
 
 def test_the_numbers_of_the_hour_can_be_read(browser: Browser, lived: str) -> None:

@@ -8,6 +8,7 @@ from watchdog.core.assessment import AccountKey
 from watchdog.core.model import Snapshot
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
+from watchdog.core.utilization import NO_UTILIZATION, Utilization
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics
 from watchdog.export.web import respond
@@ -22,6 +23,8 @@ class Watched:
     story: Story = field(default_factory=Story)
     clock: Clock = field(default_factory=Clock)
     recent: list[RecentStatus] = field(default_factory=list)
+    # In every cycle the same.
+    utilization: Utilization = NO_UTILIZATION
 
     def __post_init__(self) -> None:
         self.endpoints = Endpoints(Metrics(), 1.0, self.clock)
@@ -31,7 +34,7 @@ class Watched:
         second = since
         while second <= until:
             self.clock.second = second
-            report = self.story.see(seen(second))
+            report = self.story.see(seen(second), utilization=self.utilization)
             self.endpoints.publish(report)
             second += every
 

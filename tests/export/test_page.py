@@ -9,12 +9,25 @@ from msgspec import structs
 
 from tests.export.page_reader import WELL, Read, action, read
 from tests.node.support import run_python
-from tests.report.build import KILL, WARN, Story, busy, climbing, many_over, policy, quiet, trainer, trainer_node
+from tests.report.build import (
+    KILL,
+    WARN,
+    Story,
+    activity,
+    busy,
+    climbing,
+    many_over,
+    policy,
+    quiet,
+    trainer,
+    trainer_node,
+)
 from tests.worlds import Gi, at, container, gpu, pod, process, rule, snapshot, use
 from watchdog.core.assessment import Reason, Unattributed
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport, StopNote
+from watchdog.core.utilization import Utilization
 from watchdog.export.page_headline import PageQuery
 from watchdog.report.progress import by_urgency
 from watchdog.report.sentences.action import result_short
@@ -168,6 +181,36 @@ def test_all_accounts_stand_in_the_table_the_most_urgent_first() -> None:
     assert "ns/pod-odd GPU 0 unknown, at most 7.0Gi 8.7Gi 8.0Gi unknown" in reported
     assert "1.0Gi nothing declared" in reported
     assert reported.count('rule "notebooks"') == 1, "a rule that all have in common is named once"
+
+
+def test_what_is_held_idle_is_a_finding() -> None:
+    """Right after what is over: who holds what, for how long, what it comes to, and nothing more than is known."""
+    assert "idle" not in read(quiet(utilization=activity(0.35))).ids
+    assert "idle" not in read(quiet(utilization=activity(0.0, 600.0))).ids
+    shown = read(quiet(utilization=activity(0.0, 7800.0)))
+    assert shown.text("idle") == (
+        "Held idle 1 pod, 4Gi a/trainer holds 4Gi on GPU 0 and GPU 1 and has computed nothing for 2h 10m, 0.11 "
+        "card-hours. Nothing is done about it. Time for which their utilisation is unknown doesn't count."
+    )
+    assert "1 pod holds 4Gi and has computed nothing for long." in shown.text()
+    assert shown.ids.index("gpus") < shown.ids.index("idle") < shown.ids.index("recent")
+    ((pod, gpus, *_, state),) = shown.rows["pods"][1:]
+    assert (pod.strip(), " ".join(gpus.split())) == ("a/trainer", "GPU 0 and GPU 1 0% busy")
+    assert " ".join(state.split()) == "within, idle for 2h 10m"
+    over = read(replace(climbing(9), utilization=activity(0.0, 7800.0)))
+    assert over.ids.index("urgent") < over.ids.index("idle")
+
+
+def test_of_much_that_is_idle_the_largest_is_listed() -> None:
+    """The others are counted, and a click away; each namespace has its number."""
+    report = many_over(*(1.1 + n / 10 for n in range(30)), declared="64Gi")
+    idle = Utilization(idle_s={each.account: 7200.0 for each in report.assessments})
+    shown = read(replace(report, utilization=idle))
+    assert shown.text("idle").startswith("Held idle 30 pods, 76.5Gi ns/pod-u29 holds 4Gi ")
+    assert "22 more" in shown.text("idle")
+    assert "ns 30 pods, 76.5Gi used 30 idle" in shown.text("pods")
+    assert "30 pods hold 76.5Gi and have computed nothing for long." in shown.text()
+    assert "more" not in read(replace(report, utilization=idle), query=PageQuery(shows_all=True)).text("idle")
 
 
 def test_why_a_limit_is_unknown_stands_beside_it() -> None:

@@ -8,9 +8,10 @@ from typing import Any, Final
 import pytest
 
 from tests.export.page_reader import Read, read
-from tests.report.build import Story, climbing, many_over, policy, quiet, trainer_node
+from tests.report.build import Story, activity, climbing, many_over, policy, quiet, trainer_node
 from tests.worlds import Gi, container, gpu, pod, process, snapshot, use
 from watchdog.core.policy import NO_ALLOWANCE
+from watchdog.core.utilization import CardUtilization
 from watchdog.export import page_cards
 
 STYLE: Final = Path(page_cards.__file__).with_name("page.css").read_text(encoding="utf-8")
@@ -25,6 +26,18 @@ def test_a_card_shows_what_uses_it() -> None:
         "Unattributed: used by processes of no listed pod. Residual: in use, but by no process that the driver lists. "
         "Reserved: by the driver itself."
     )
+
+
+def test_how_busy_each_card_is() -> None:
+    """Beside its memory; where that is unknown there is no number, and below the cards is why, which stays text."""
+    shown = read(quiet(utilization=activity(0.35))).text("gpus")
+    assert "2 Stub, 6.5Gi of 160Gi in use (4%), 50% busy" in shown
+    assert "GPU 1 2Gi of 80Gi (2%), 50% busy" in shown
+    dark = read(quiet(utilization=activity(None, card=CardUtilization(gpu="", why="no \x1b[2J utilisation"))))
+    assert "busy" not in dark.text("gpus").replace("How busy ", "")
+    assert "How busy GPU 0 and GPU 1 are isn't known: no \\x1b[2J utilisation." in dark.text("gpus")
+    part = read(quiet(utilization=activity(None, card=CardUtilization(gpu="", ratio=0.5, why="it does not say"))))
+    assert "How busy processes on GPU 0 and GPU 1 are isn't known: it does not say." in part.text("gpus")
 
 
 DARK = "unknown residual unknown reserved unknown free"

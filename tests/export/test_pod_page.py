@@ -14,13 +14,14 @@ import yaml
 from tests.export.lived import Watched
 from tests.export.page_reader import Read, action
 from tests.export.test_page_hostile import HOSTILE
-from tests.report.build import AT_ONCE, KILL, WARN, Clock, Story, climbing, policy, trainer, trainer_node
+from tests.report.build import AT_ONCE, KILL, WARN, Clock, Story, activity, climbing, policy, trainer, trainer_node
 from tests.report.notes import FRACTION, OF_LABEL
 from tests.worlds import MEMORY, VERIFF, Gi, at, claimant, container, gpu, pod, process, rule, snapshot, use
 from watchdog.core.assessment import AccountKey
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Owner, Pod
 from watchdog.core.policy import Do, Policy
+from watchdog.core.utilization import CardUtilization
 from watchdog.export.documentation import folder_of
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics
@@ -479,6 +480,28 @@ def test_a_gpu() -> None:
     other = page(made, "/gpus/1")
     assert "another one" in other.text("gaps")
     assert other.text("unattributed") == "Processes without a pod None."
+
+
+def test_how_busy_a_pod_and_its_gpus_are() -> None:
+    """On the page of each: the share of the time, or why that is unknown; of what is idle since when, and its cost."""
+    made = Watched(utilization=activity(0.0, 7800.0))
+    made.live(lambda second: trainer_node(4.0, second), 9.0, every=1.0)
+    shown = page(made)
+    assert "a/trainer: within, idle for 2h 10m Of Job train." in shown.text()
+    assert "That began at 05:50:09 UTC or earlier:" in shown.text("account-0")
+    assert "that is 0.11 card-hours." in shown.text("account-0")
+    assert "Memory that is held and not used" in shown.text("documents")
+    card = page(made, "/gpus/0")
+    assert card.text().endswith("GPU 0: 4.5Gi used of 80Gi, 50% busy")
+    assert card.text("facts").endswith("Busy 50% of the last ten seconds or so")
+    assert card.text("accounts").endswith("within, idle for 2h 10m")
+    made.utilization = activity(None, card=CardUtilization(gpu="", why="it does not say"))
+    made.live(lambda second: trainer_node(4.0, second), 12.0, 10.0, every=1.0)
+    assert "How busy it is isn't known: it does not say." in page(made).text("account-0")
+    assert "Memory that is held" not in page(made).text("documents")
+    card = page(made, "/gpus/0")
+    assert card.text("facts").endswith("Busy unknown How busy GPU 0 is isn't known: it does not say.")
+    assert card.text("accounts").endswith(" within")
 
 
 def test_a_mig_instance_and_its_marks() -> None:

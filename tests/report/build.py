@@ -130,6 +130,17 @@ def quiet(second: float = 0.0, **more: object) -> CycleReport:
     return Story().see(trainer_node(4.0, second), **more)
 
 
+def activity(ratio: float | None, idle_s: float | None = None, card: CardUtilization | None = None) -> Utilization:
+    """How busy a/trainer is and for how long it has been idle; its two cards are busy for half of the time."""
+    key, gpus = AccountKey(uid="u1"), ("GPU-0", "GPU-1")
+    return Utilization(
+        cards={uuid: replace(card or CardUtilization(gpu=uuid, ratio=0.5), gpu=uuid) for uuid in gpus},
+        by_account={key: ratio},
+        by_holder={Holder("u1", name, uuid): ratio for name in ("main", "side") for uuid in gpus},
+        idle_s={} if idle_s is None else {key: idle_s},
+    )
+
+
 def climbing(until: int = 31, **story: object) -> CycleReport:
     """The report after this many seconds in which a/trainer used 12.4Gi."""
     return Story(**story).run(12.4, until)  # type: ignore[arg-type]

@@ -155,13 +155,15 @@ def _used(accounts: Iterable[AccountProgress]) -> str:
     return amount(least if all(account.used is not None for account in own) else None, least)
 
 
-def _problems(accounts: Iterable[AccountProgress]) -> Iterable[tuple[str, str]]:
-    """How many accounts are over, invalid or unknown: `2 over`."""
+def _problems(accounts: Sequence[AccountProgress]) -> Iterable[tuple[str, str]]:
+    """How many accounts are over, invalid, unknown or idle: `2 over`."""
     verdicts = Counter(progress.account.verdict for progress in accounts)
     for verdict in _URGENT_VERDICTS:
         if verdicts[verdict]:
             css = Level.BAD if verdict == "over" else Level.WATCH
             yield css.value, f"{verdicts[verdict]} {_STATES.get(verdict, verdict)}"
+    if idle := sum(progress.account.idle for progress in accounts):
+        yield Level.WATCH.value, f"{idle} idle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

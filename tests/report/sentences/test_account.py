@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.report.build import NOTEBOOKS, Story, acting, climbing, policy, quiet, trainer, trainer_node
+from tests.report.build import NOTEBOOKS, Story, acting, activity, climbing, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
-from watchdog.core.assessment import AccountKey, Assessment, Verdict
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Declaration, Protect
-from watchdog.core.utilization import CardUtilization, Holder, Utilization
+from watchdog.core.utilization import CardUtilization
 from watchdog.report.sentences.account import account_paragraphs, account_sentences
 from watchdog.report.sentences.usage import idle_card_hours
 from watchdog.report.status import (
@@ -356,15 +356,8 @@ def test_a_protected_pod_is_not_advised_to_change_anything() -> None:
 
 def active(ratio: float | None, idle_s: float | None = None, *, card: CardUtilization | None = None) -> str:
     """What is said of how busy a/trainer is in a cycle of a daemon."""
-    key, uuid = AccountKey(uid="u1"), "GPU-0"
-    report = quiet(31)
-    busy = Utilization(
-        cards={uuid: card or CardUtilization(gpu=uuid, ratio=0.5)},
-        by_account={key: ratio},
-        by_holder={Holder("u1", use.container, use.gpu): ratio for use in report.assessments[0].uses},
-        idle_s={} if idle_s is None else {key: idle_s},
-    )
-    status = decode(json.dumps(encode(status_of(replace(report, utilization=busy), (), HealthStatus()))).encode())
+    report = quiet(31, utilization=activity(ratio, idle_s, card))
+    status = decode(json.dumps(encode(status_of(report, (), HealthStatus()))).encode())
     (account,) = status.accounts
     return " ".join(account_sentences(account, status).activity)
 
@@ -388,7 +381,7 @@ def active(ratio: float | None, idle_s: float | None = None, *, card: CardUtiliz
         (
             None,
             None,
-            "How busy it is isn't known: the driver does not reliably say which processes keep GPU 0 busy.",
+            "How busy it is isn't known: the driver does not reliably say which processes keep GPU 0 and GPU 1 busy.",
         ),
     ],
 )
