@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Generic, Literal, TypeVar
 
-from msgspec import UnsetType
-
 from watchdog.cli.rows import ASCII, BUSY, HOUR, IDLE, VERDICTS, Choice, Signs, busy_cell, narrow, spark
 from watchdog.cli.tables import UNCUT, Cell, Column, Row, printed, table, without, wrapped
 from watchdog.core.errors import Problem
@@ -129,7 +127,7 @@ class PodRow:
     def idle(self) -> str:
         """For how long it has held memory idle, if that is reported: `2h10m`; else empty."""
         idle_s = self.account.idle_s
-        return "" if isinstance(idle_s, UnsetType) else narrow(span(idle_s))
+        return narrow(span(idle_s)) if isinstance(idle_s, (int, float)) else ""
 
     @property
     def next(self) -> str:

@@ -5,8 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import UNSET
-
 from watchdog import clock
 from watchdog.cli.cluster_rows import NodeAnswer
 from watchdog.core.errors import Problem
@@ -14,7 +12,7 @@ from watchdog.core.utilization import STATES
 from watchdog.kube.daemons import DaemonError
 from watchdog.kube.prometheus import Ask, Sample, instant
 from watchdog.report.card_hours import HOUR_S, OwnerHours
-from watchdog.report.status import Moment, Status
+from watchdog.report.status import ABSENT, Moment, Status
 from watchdog.report.summary import AccountSummary, GpuSummary, Summary
 from watchdog.report.text import rfc3339
 
@@ -232,7 +230,7 @@ class _Found:
                 compared=amount,
                 allowed=_bytes(allowed.get(key)),
                 verdict=verdict,
-                idle_s=idle.get(key, UNSET),
+                idle_s=idle.get(key, ABSENT),
             )
 
     def json_of(self, answer: NodeAnswer[Summary]) -> dict[str, Any]:
@@ -260,7 +258,7 @@ class _Found:
                 name: getattr(account, name)
                 for name in ("namespace", "pod", "container", "gpu", "used", "allowed", "verdict")
             }
-            | {"idle": account.idle_s is not UNSET}
+            | {"idle": account.idle_s is not ABSENT}
             for account in summary.accounts
         ]
         status = {
