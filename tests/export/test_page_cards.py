@@ -29,15 +29,15 @@ def test_a_card_shows_what_uses_it() -> None:
 
 
 def test_how_busy_each_card_is() -> None:
-    """Beside its memory; where that is unknown there is no number, and below the cards is why, which stays text."""
+    """Beside its memory; where that is unknown there is no number, and among the pods is why, which stays text."""
     shown = read(quiet(utilization=activity(0.35))).text("gpus")
     assert "2 Stub, 6.5Gi of 160Gi in use (4%), 50% busy" in shown
     assert "GPU 1 2Gi of 80Gi (2%), 50% busy" in shown
     dark = read(quiet(utilization=activity(None, card=CardUtilization(gpu="", why="no \x1b[2J utilisation"))))
-    assert "busy" not in dark.text("gpus").replace("How busy ", "")
-    assert "How busy GPU 0 and GPU 1 are isn't known: no \\x1b[2J utilisation." in dark.text("gpus")
+    assert "busy" not in dark.text("gpus")
+    assert "How busy GPU 0 and GPU 1 are isn't known: no \\x1b[2J utilisation." in dark.text("pods")
     part = read(quiet(utilization=activity(None, card=CardUtilization(gpu="", ratio=0.5, why="it does not say"))))
-    assert "How busy processes on GPU 0 and GPU 1 are isn't known: it does not say." in part.text("gpus")
+    assert "How busy processes on GPU 0 and GPU 1 are isn't known: it does not say." in part.text("pods")
 
 
 DARK = "unknown residual unknown reserved unknown free"
