@@ -144,7 +144,7 @@ def gpu_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
         return [text("No GPUs found.", WARN)]
     if len(rows) <= max(room - 1, 2):
         return table(*without(_GPUS, (_gpu(row, frame) for row in rows), absent(status)), frame.width, gap=1)
-    is_read = BUSY not in absent(status)
+    is_read = BUSY not in absent(status) and any(row.gpu.utilization is not None for row in rows)
     for is_small, has_busy in ((False, is_read), (False, False), (True, False)):
         cells = [_gpu_cell(row, frame.signs, is_small=is_small, has_busy=has_busy) for row in rows]
         lines, across = _side_by_side(cells, frame.width)
