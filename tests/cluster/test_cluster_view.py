@@ -430,6 +430,56 @@ def test_it_follows_the_size(sim: SimulatedNodes) -> None:
         assert shown.end() == 0
 
 
+def report(sim: SimulatedNodes, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `report --cluster` to its end."""
+    kubeconfig = ("--kubeconfig", sim.plane.admin_kubeconfig)
+    return subprocess.run(
+        [*sim.plane.network.enter, COMMAND, "report", "--cluster", *arguments, *kubeconfig],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_report_of_all_nodes(sim: SimulatedNodes) -> None:
+    """Each daemon is asked once for the same time, an owner's card-hours on all nodes add up, and all are named."""
+    ended = report(sim, "--since", "2026-01-31T14:00", "--json")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    document = json.loads(ended.stdout)
+    everywhere, *others = document["rows"]
+    assert (everywhere["namespace"], everywhere["owner"]) == ("team-0", {"kind": "Job", "name": "everywhere"})
+    assert everywhere["card_hours"] == {
+        "held": 4.0 * NODES, "used": 1.0 * NODES, "idle": 2.0 * NODES, "unknown": 1.0 * NODES, "unused": 0.5 * NODES,
+    }  # fmt: skip
+    assert {row["owner"]["name"] for row in others} == {f"job-{number}" for number in range(NODES)}
+    assert [node["node"] for node in document["nodes"]] == [node_name(number) for number in range(NODES)]
+    asked = [head for head in sim.heads() if " GET /api/report?since=2026-01-31T14:00:00.000Z " in head]
+    assert len(asked) == NODES
+
+
+@pytest.mark.parametrize("way", ["hang", "close", "garbage", "endless", "error", "bytes"])
+def test_a_node_that_is_missing_in_a_report_is_named(sim: SimulatedNodes, way: str) -> None:
+    """The others add up without it, and the reason is said; if none answers there is no report."""
+    sim.answer(URGENT, way)
+    ended = report(sim, "--by", "namespace")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    total = next(line.split() for line in ended.stdout.splitlines() if line.startswith("TOTAL"))
+    assert total[1] == f"{5 * (NODES - 1):.2f}"
+    (missing,) = [line for line in ended.stdout.splitlines() if " is missing: " in line]
+    assert missing.startswith(f"- Node {node_name(URGENT)} is missing: ")
+    assert f"Node {node_name(URGENT)} is missing" in report(sim, "--csv").stderr
+
+
+def test_without_any_answer_there_is_no_report(sim: SimulatedNodes) -> None:
+    """A total of nothing does not pass for a quiet cluster."""
+    for number in range(NODES):
+        sim.answer(number, "close")
+    ended = report(sim)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "no node answers" in ended.stderr
+
+
 @pytest.mark.parametrize("opened", ["", "\r", "j\r"], ids=["cluster", "node", "pod"])
 @pytest.mark.parametrize("way", ["q", "\x03", "\x04", signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_every_end_gives_the_terminal_back(sim: SimulatedNodes, way: str | signal.Signals, opened: str) -> None:

@@ -3,7 +3,7 @@
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from tests.monitoring.programs import find
 _GIB: Final = 2**30
 # The moments of the samples, relative to now: an instant query looks back for 5 minutes.
 _MOMENTS_S: Final = (0.0, 240.0)
+_SCRAPED_EVERY_S: Final = 60
 _LIMIT_S: Final = 600.0
 _Series = tuple[str, Mapping[str, str], float]
 
@@ -35,6 +36,19 @@ class FleetNode:
     busy: tuple[float | None, ...] = (0.5,)
     # How many accounts, after those that are over, hold memory idle.
     idle: int = 0
+    # What pods of namespaces have held, used and not used for the last two hours, in cards.
+    spent: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    # How long ago its daemon started (seconds): its counters began at 0 then.
+    started_s: float = 7200.0
+
+    def counters(self, ago_s: float) -> Iterator[_Series]:
+        """Its card-seconds as they were so long ago."""
+        job = {"job": "gpu-memory-watchdog", "node": self.name, **({"cluster": self.cluster} if self.cluster else {})}
+        since_s = self.started_s if ago_s <= self.started_s else 7200.0
+        for namespace, parts in self.spent.items():
+            for state, cards in zip(("held", "computing", "idle"), parts, strict=True):
+                labels = {**job, "namespace": namespace, "state": state}
+                yield "gpu_watchdog_namespace_card_seconds_total", labels, cards * (since_s - ago_s)
 
     def series(self, at_s: float) -> Iterator[_Series]:
         """What `top` asks for of this node, as its daemon's metrics and the scrape's own are at a moment."""
@@ -88,6 +102,9 @@ def write_blocks(data: Path, nodes: Iterable[FleetNode]) -> None:
         for moment_s in (now_s + each for each in _MOMENTS_S):
             for node in every:
                 file.writelines(_line(*each, moment_s) for each in node.series(moment_s))
+        for node in every:
+            for ago_s in range(7200, -1, -_SCRAPED_EVERY_S) if node.spent else ():
+                file.writelines(_line(*each, now_s - ago_s) for each in node.counters(ago_s))
         file.write("# EOF\n")
     command = (find("promtool"), "tsdb", "create-blocks-from", "openmetrics", "--quiet", text, data)
     ended = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)

@@ -15,17 +15,34 @@ from tests.cli.session import session
 from tests.monitoring.fleet import FleetNode, write_blocks
 from tests.monitoring.prometheus import Prometheus, configuration
 from tests.rig.command import COMMAND
-from watchdog.cli.fleet import _NODES, _URGENT, _WHOLE
+from watchdog.cli.fleet import _CARD_SECONDS, _NODES, _URGENT, _WHOLE
 from watchdog.export.catalogue import FAMILIES
 
 pytestmark = pytest.mark.slow
 GIB: Final = 2**30
 FLEET: Final = (
-    FleetNode(name="n1", cluster="east", over=2, idle=3, busy=(0.2, 0.6)),
-    FleetNode(name="n2", cluster="east", cards=2, accounts=3, is_enforcing=False, suspended="stop_file"),
+    FleetNode(
+        name="n1",
+        cluster="east",
+        over=2,
+        idle=3,
+        busy=(0.2, 0.6),
+        spent={"team-0": (4.0, 1.0, 2.0), "team-1": (1.0, 1.0, 0.0)},
+    ),
+    # Its daemon has started again meanwhile.
+    FleetNode(
+        name="n2",
+        cluster="east",
+        cards=2,
+        accounts=3,
+        is_enforcing=False,
+        suspended="stop_file",
+        spent={"team-0": (2.0, 0.0, 2.0)},
+        started_s=1770.0,
+    ),
     FleetNode(name="n3", cluster="east", is_scraped=False),
     # Of another cluster, with a name that there is in the first one too.
-    FleetNode(name="n1", cluster="west", accounts=1, busy=(None,)),
+    FleetNode(name="n1", cluster="west", accounts=1, busy=(None,), spent={"team-0": (8.0, 8.0, 0.0)}),
     FleetNode(name="n4", cluster="west", cards=4, accounts=1, down=1),
 )
 
@@ -123,6 +140,29 @@ def test_json(fleet: Prometheus) -> None:
     assert accounts["job-n1-11"]["verdict"] == "within"
 
 
+def test_card_hours_by_namespace_of_two_clusters(fleet: Prometheus) -> None:
+    """`report` adds up the nodes of each cluster, also over a restart of a daemon; owners are not known there."""
+    command = (COMMAND, "report", "--prometheus", fleet.url, "--since", "1h", "--json", "--price", "2")
+    ended = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    document = json.loads(ended.stdout)
+    assert (document["by"], document["nodes"]) == ("namespace", [])
+    # What Prometheus extrapolates is exact to a scrape or two.
+    expected = {
+        ("east", "team-0"): (6.0, 1.0, 4.0),
+        ("east", "team-1"): (1.0, 1.0, 0.0),
+        ("west", "team-0"): (8.0, 8.0, 0.0),
+    }
+    found = {(row["cluster"], row["namespace"]): row for row in document["rows"]}
+    assert next(iter(found)) == ("east", "team-0"), "the most idle first"
+    assert set(found) == set(expected)
+    for key, parts in expected.items():
+        hours = found[key]["card_hours"]
+        assert (hours["held"], hours["used"], hours["idle"]) == pytest.approx(parts, rel=0.05, abs=0.05)
+        assert (hours["unused"], found[key]["owner"]) == (None, None)
+        assert found[key]["idle_cost"] == pytest.approx(2 * hours["idle"])
+
+
 def test_live(fleet: Prometheus) -> None:
     """The view has the same rows; what Prometheus does not know about a pod is said, with where to look."""
     command = (COMMAND, "top", "--prometheus", fleet.url)
@@ -143,7 +183,7 @@ def test_live(fleet: Prometheus) -> None:
 def test_it_asks_for_metrics_that_there_are() -> None:
     """A metric that the daemon does not have, or with another label, would give a row that is always empty."""
     labels = {f"gpu_watchdog_{family.name}": {*family.labels} for family in FAMILIES}
-    for query in (*_NODES.values(), *_URGENT.values(), *_WHOLE.values()):
+    for query in (*_NODES.values(), *_URGENT.values(), *_WHOLE.values(), _CARD_SECONDS):
         assert {*re.findall(r"gpu_watchdog_\w+", query)} <= set(labels)
     used, allowed = (labels[f"gpu_watchdog_account_memory_{name}_bytes"] for name in ("used", "allowed"))
     assert used == allowed, "they are divided without `on`"

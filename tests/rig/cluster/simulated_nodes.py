@@ -22,7 +22,8 @@ from tests.rig.cluster.api import Object
 from tests.rig.cluster.control_plane import ControlPlane
 from tests.rig.cluster.network import Network
 from watchdog.kube.daemons import SELECTOR
-from watchdog.report.status import decode
+from watchdog.report.card_hours import NodeHours, OwnerHours, encode_hours
+from watchdog.report.status import Moment, decode
 from watchdog.report.summary import encoded, summary_of
 
 NAMESPACE: Final = "gpu-watchdog"
@@ -33,6 +34,8 @@ _API_SERVER: Final = "198.19.255.1"
 _LABEL: Final = dict([SELECTOR.split("=")])
 _SELECTED: Final = {"nvidia.com/gpu.present": "true"}
 _AT_ONCE: Final = 8
+# When the journals begin.
+_BEGINS_S: Final = 1_769_868_000
 
 
 def address_of(number: int) -> str:
@@ -62,7 +65,19 @@ def documents(number: int, *, accounts: int = 12, over: int = 0) -> Mapping[str,
         whole["accounts"].append({**(hog if one < over else calm), **names})
         whole["plan"] += [{**each, **names} for each in plan] if one < over else []
     status = json.dumps(whole).encode()
-    return {"/api/status": status, "/api/summary": encoded(summary_of(decode(status)))}
+    return {
+        "/api/status": status,
+        "/api/summary": encoded(summary_of(decode(status))),
+        "/api/report": encode_hours(hours_of(number)),
+    }
+
+
+def hours_of(number: int) -> NodeHours:
+    """The card-hours of a node: an owner that all nodes have, and one of its own."""
+    shared = OwnerHours(namespace="team-0", kind="Job", name="everywhere", held=4.0, used=1.0, idle=2.0, unused=0.5)
+    own = OwnerHours(namespace=f"team-{number % 5}", kind="Pod", name=f"job-{number}", held=1.0, used=1.0)
+    begins = Moment(_BEGINS_S)
+    return NodeHours(node=node_name(number), since=begins, until=begins, begins=begins, owners=(shared, own))
 
 
 class SimulatedNodes:
@@ -227,7 +242,8 @@ class _Servers:
 
     async def _write(self, writer: asyncio.StreamWriter, address: str, path: str) -> bool:
         """Answer, or do something else; whether the connection stays."""
-        way, body = self._ways.get(address, "usual"), self._documents.get(address, {}).get(path, b"{}")
+        path, way = path.partition("?")[0], self._ways.get(address, "usual")
+        body = self._documents.get(address, {}).get(path, b"{}")
         body = _MOMENT.sub(time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime()).encode(), body)
         if way == "usual":
             writer.write(_head(200, len(body)) + body)
