@@ -1,12 +1,13 @@
 """How long a pod has held memory and computed nothing goes on in the daemon after a restart."""
 
+import json
 import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.rig import Daemon, Node
+from tests.rig import Daemon, Node, gpu_watchdog
 from tests.stub import GIB
 from tests.world.policies import write_policy
 from tests.world.test_kill import run
@@ -37,6 +38,19 @@ def test_an_idle_time_goes_on_and_is_reported_once(any_world: Node, number: sign
         (account,) = running.status()["accounts"]
         assert account["idle"]
         assert running.events("idle") == []
+        _check_report(any_world, running)
+
+
+def _check_report(world: Node, running: Daemon) -> None:
+    """What the first daemon wrote is in the report of the running one, by its port and by its journal."""
+    status, body = running.get("/api/report?since=1h")
+    (owner,) = json.loads(body)["owners"]
+    assert (status, owner["namespace"], owner["kind"], owner["name"]) == (200, "ns", "Pod", "notebook")
+    assert owner["held"] == pytest.approx(owner["idle"], rel=0.6)
+    assert owner["held"] >= AFTER_S / 3600 * 9 / 40
+    told = gpu_watchdog("report", "--journal", str(world.journal), "--json", stub=world.stub_file)
+    (row,) = json.loads(told.stdout)["rows"]
+    assert row["card_hours"]["held"] >= owner["held"]
 
 
 def _policy(folder: Path) -> Path:
