@@ -353,10 +353,12 @@ class Book:
         return sorted({action.key[0] for action in self._intended.values()} & self.standing.tenants.keys())
 
     def ended(self, number: int, result: Result, now: Now) -> None:
-        """An action has ended; one without a signal, since a process was out of reach, may count."""
+        """An action has ended; one without a signal, since a process was out of reach, may count, and has failed."""
         intended = self._intended.pop(number, None)
         if intended is not None:
             self.brakes.ends_unseen(intended.owner, now)
+            if result is Result.FAILED:
+                self.timers.note_failed(intended.key)
         self.actions.ended(number, result, now)
 
     def withdrawn(self, number: int) -> None:
