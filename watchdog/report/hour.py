@@ -162,7 +162,7 @@ class Series:
                 row, following = following, following + _WIDTH
             begins, low, high, last, allowed = rows[row : row + _WIDTH]
             at_s, percent = float(slot * POINT_S), _NOT_READ
-            if first_busy <= slot <= min(last_busy, known):
+            if first_busy <= slot <= last_busy:
                 percent = percents[slot - first_busy]
             utilization = None if percent == _NOT_READ else percent / 100
             if slot > known or last == _UNKNOWN:

@@ -20,7 +20,7 @@ from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Declaration, Protect
 from watchdog.core.utilization import CardUtilization
 from watchdog.report.sentences.account import account_paragraphs, account_sentences
-from watchdog.report.sentences.usage import idle_card_hours
+from watchdog.report.sentences.usage import idle_card_hours, utilization_unknown
 from watchdog.report.status import (
     AccountStatus,
     GpuMemory,
@@ -396,6 +396,9 @@ def test_why_it_is_unknown_how_busy_an_account_is() -> None:
     assert active(None, card=silent) == "How busy it is isn't known: no \\x1b[2J utilisation."
     assert active(None, card=CardUtilization(gpu="GPU-0")).endswith("it has not been read in the last 30s.")
     assert "it is reported as idle" in active(None, 7800.0)
+    status = decode(json.dumps(encode(status_of(quiet(31), (), HealthStatus()))).encode())
+    gpus = tuple(structs.replace(gpu, utilization_unknown="\x1b[2J") for gpu in status.gpus)
+    assert utilization_unknown(status.accounts[0], structs.replace(status, gpus=gpus)) == "\\x1b[2J"
 
 
 def test_idle_on_several_cards_of_unknown_size_costs_nothing_known() -> None:
