@@ -491,6 +491,7 @@ def test_how_busy_a_pod_and_its_gpus_are() -> None:
     assert "That began at 05:50:09 UTC or earlier:" in shown.text("account-0")
     assert "that is 0.11 card-hours." in shown.text("account-0")
     assert "Memory that is held and not used" in shown.text("documents")
+    assert "Runbook: GPUMemoryIdle" in shown.text("documents")
     card = page(made, "/gpus/0")
     assert card.text().endswith("GPU 0: 4.5Gi used of 80Gi, 50% busy")
     assert card.text("facts").endswith("Busy 50% of the last ten seconds or so")

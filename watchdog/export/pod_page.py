@@ -364,6 +364,8 @@ def _alerts(seen: SubjectInput, accounts: Sequence[AccountProgress], actions: Se
             yield _RUNBOOKS_OF_ACTIONS[action.do]
     if any(progress.account.left_since is not None for progress in accounts):
         yield "GPUMemoryPodLeft"
+    if any(progress.account.idle for progress in accounts):
+        yield "GPUMemoryIdle"
     if any(entry.withheld_by == Brake.MPS and seen.query.is_of(entry) for entry in seen.status.plan):
         yield "GPUMemoryMPSWithheld"
     if seen.status.breaker.open:
