@@ -1,12 +1,12 @@
 """A node as full as they come: 16 cards, 200 pods, each with a real process, and the real daemon on it."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.cli.full_node import CARDS, PODS, SimTenant
+from tests.cli.full_node import CARDS, PODS, FullNode, SimTenant
 from tests.cli.full_node import full_node as node
 from tests.rig import Daemon
 from tests.rig.cluster.rig_pods import RigPods
@@ -24,16 +24,25 @@ _MORE: Final = '\n[protect]\nnamespaces = ["robotics"]\n[brakes]\nnode = "10 per
 
 
 @contextmanager
-def full_node(root: Path, *, cards: int = CARDS, pods: int = PODS, api: RigPods | None = None) -> Iterator[Daemon]:
-    """The full node with its daemon, after two cycles; the pods come from a file, or from the API."""
+def full_node(
+    root: Path,
+    *,
+    cards: int = CARDS,
+    pods: int = PODS,
+    api: RigPods | None = None,
+    before: Callable[[FullNode], None] = lambda _: None,
+) -> Iterator[Daemon]:
+    """The full node with its daemon, after two cycles; the pods come from a file, or from the API.
+
+    `before` gets the node before the daemon starts.
+    """
     # It only observes: a proc that is not the daemon's own is good for nothing else.
     policy = write_policy(root, *_STEPS, mode="observe", more=_MORE).read_text(encoding="utf-8")
-    with (
-        node(root, _tenants(pods, cards), cards, policy=policy, api=api) as made,
-        daemon(root, made.stub_file, *made.arguments) as running,
-    ):
-        running.wait_passes(2)
-        yield running
+    with node(root, _tenants(pods, cards), cards, policy=policy, api=api) as made:
+        before(made)
+        with daemon(root, made.stub_file, *made.arguments) as running:
+            running.wait_passes(2)
+            yield running
 
 
 def _tenants(pods: int, cards: int) -> Iterator[SimTenant]:

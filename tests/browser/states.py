@@ -20,6 +20,7 @@ _STEPS: Final = (
     'above = "110%"\nfor = "10m"\ndo = "kill"\nscope = "container"\ngrace = "10s"',
     'above = "200%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "2s"',
 )
+Before = Callable[[Node, Path], None]
 _PROTECT: Final = '\n[protect]\nnamespaces = ["monitoring"]\n[events]\ncontact = "gpu-team@example.org"\n'
 
 
@@ -66,11 +67,17 @@ class SharedNode:
 
 
 @contextmanager
-def shared_node(root: Path, cards: int = 2, api: RigPods | None = None) -> Iterator[tuple[SharedNode, Daemon]]:
-    """The node with its daemon, after two cycles; the pods come from a file, or from the API."""
+def shared_node(
+    root: Path, cards: int = 2, api: RigPods | None = None, before: Before = lambda *_: None
+) -> Iterator[tuple[SharedNode, Daemon]]:
+    """The node with its daemon, after two cycles; the pods come from a file, or from the API.
+
+    `before` gets the node and its policy before the daemon starts.
+    """
     with node(root) as world:
         made = SharedNode(world, cards, api)
         policy = write_policy(root, *_STEPS, more=_PROTECT)
+        before(world, policy)
         pods = api.options(policy) if api is not None else ("--pods", world.pods_file)
         with daemon(root, world.stub_file, "--policy", policy, *pods, "--journal", world.journal) as running:
             running.wait_passes(2)
@@ -85,9 +92,9 @@ def quiet(root: Path) -> Iterator[Daemon]:
 
 
 @contextmanager
-def over(root: Path, cards: int = 2, api: RigPods | None = None) -> Iterator[Daemon]:
+def over(root: Path, cards: int = 2, api: RigPods | None = None, before: Before = lambda *_: None) -> Iterator[Daemon]:
     """A notebook uses more than it may, and its kill is minutes away."""
-    with shared_node(root, cards, api) as (made, running):
+    with shared_node(root, cards, api, before) as (made, running):
         made.world.use(made.notebook, 11 * GIB)
         running.wait(lambda d: any(entry["do"] == "kill" for entry in d.status()["plan"]), _LONGEST_S)
         running.wait_passes(2)

@@ -1,7 +1,7 @@
 """A node for the real daemon, without root: its /proc is a folder of links. The usual one has 16 cards and 200 pods."""
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +63,15 @@ class SimTenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullNode:
-    """A node described by the files in a folder; `pods` are the options of `run` that say where its pods are."""
+    """A node described by the files in a folder; `pods` are the options of `run` that say where its pods are.
+
+    `owners` has the pod of each process, by PID; `stub` what the driver shows.
+    """
 
     root: Path
     pods: tuple[str | Path, ...]
+    owners: Mapping[int, Pod]
+    stub: Stub
 
     @property
     def stub_file(self) -> Path:
@@ -116,7 +121,8 @@ def full_node(
             for each in filter(None, pods):
                 api.add(each)
         source = api.options(root / "policy.toml") if api is not None else ("--pods", root / "pods.json")
-        made = FullNode(root=root, pods=source)
+        owners = {pid: pod for pod, pid in zip(pods, pids, strict=True) if pod is not None}
+        made = FullNode(root=root, pods=source, owners=owners, stub=_stub(listed, pids, cards))
         for name in ("self", "stat", "sys"):
             _link(root / "proc" / name, Path("/proc") / name)
         for pod, pid in zip(pods, pids, strict=True):
@@ -125,7 +131,7 @@ def full_node(
                 _link(root / "proc" / str(pid) / name, Path("/proc") / str(pid) / name)
             (root / "proc" / str(pid) / "cgroup").write_text(f"12:pids:{path}\n11:memory:{path}\n0::{path}\n", "ascii")
         (root / "pods.json").write_bytes(list_of(*(pod.to_json() for pod in pods if pod is not None)))
-        _stub(listed, pids, cards).write(made.stub_file)
+        made.stub.write(made.stub_file)
         yield made
 
 

@@ -225,8 +225,8 @@ def test_recent_actions_are_rows_with_their_sentences_on_demand() -> None:
     done = action(used=int(12.4 * Gi), allowed=int(10.2 * Gi))
     page = read(quiet(40), recent=(done, action(why="")), now_s=at(40).wall_s)
     assert page.rows["recent"][:2] == [
-        ["Time", "Pod", "Result", "Use of limit"],
-        ["08:00:00 UTC 40s ago", "a/trainer container main", result_short(done), "12.40Gi of 10.20Gi"],
+        ["Time (UTC)", "Pod", "Result", "Use of limit"],
+        ["08:00:00 40s ago", "a/trainer container main", result_short(done), "12.40Gi of 10.20Gi"],
     ]
     folded = "Why, and what came of it 08:00:00 UTC It was over. It is gone. 08:00:00 UTC It is gone. Older actions"
     assert folded in page.text("recent")

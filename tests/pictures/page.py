@@ -3,7 +3,7 @@
 It writes page-NODE-THEME.png: the whole page of a node of one card and four pods and of one of eight cards and a
 hundred pods, from the real daemon over the stub of NVML and a real API server, whose program is built if need be, on a
 screen with a phone beside it, light and dark; and pods-NODE-THEME.png: its pods, those of the larger node by a filter.
-pod-THEME.png is the page of a pod after an hour of the real core.
+The hour before is in the daemon's journal. pod-THEME.png is the page of a pod after an hour of the real core.
 """
 
 import base64
@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from itertools import pairwise
+from math import sin
 from pathlib import Path
 from typing import Final
 
@@ -20,15 +21,35 @@ from playwright.sync_api import Browser, Page
 from tests.browser.browsing import Theme, chromium, visit
 from tests.browser.full_node import full_node
 from tests.browser.states import over
-from tests.browser.test_subject import LIVED
-from tests.report.build import serving
-from tests.rig import Daemon
+from tests.cli.full_node import FullNode
+from tests.export.lived import Watched
+from tests.pictures.past import Killed, earlier_spells, has_hour, record_hour
+from tests.report.build import Story, policy, serving, trainer
+from tests.rig import Container, Daemon, Node, Pod
 from tests.rig.cluster.rig_pods import RigPods, rig_pods
+from tests.worlds import Gi, at, gpu, process, rule, snapshot, step, use
+from watchdog.core.model import Owner, Snapshot
+from watchdog.report.sentences.following import note
+from watchdog.report.status import Moment, RecentStatus
 
 _THEMES: Final[Mapping[Theme, str]] = {"light": "#fff", "dark": "#0f1215"}  # with the page's own background
+_EVALUATION: Final = Pod("eval-nightly-28fz4", "nlp", containers=[Container("main", "e" * 64, "16Gi")])
+
+
+def _before_small(node: Node, policy: Path) -> None:
+    killed = Killed(pod=_EVALUATION, ago=38)
+    spells = {"alice-notebook-0": (31.0, 30.0)}
+    record_hour(node.journal, policy, node.shown, node.owners, spells=spells, killed=[killed])
+
+
+def _before_full(node: FullNode) -> None:
+    spells = earlier_spells(node.stub, node.owners)
+    record_hour(node.root / "journal.db", node.root / "policy.toml", node.stub, node.owners, spells=spells)
+
+
 _NODES: Final[Mapping[str, Callable[[Path, RigPods], AbstractContextManager[Daemon]]]] = {
-    "small": lambda root, api: over(root, cards=1, api=api),
-    "full": lambda root, api: full_node(root, cards=8, pods=100, api=api),
+    "small": lambda root, api: over(root, cards=1, api=api, before=_before_small),
+    "full": lambda root, api: full_node(root, cards=8, pods=100, api=api, before=_before_full),
 }
 _SCREEN: Final = (1280, 820)
 _PHONE: Final = (390, 820)
@@ -40,7 +61,7 @@ _USUAL_STOP: Final = """() => document.querySelectorAll('pre span').forEach(e =>
 # Where a picture of the whole page is cut: that of a phone before the part that begins nearest to its middle.
 _CUTS: Final = """() => {
   const height = document.documentElement.scrollHeight;
-  const tops = [...document.querySelectorAll('section, .urgent > li')].map(e => e.getBoundingClientRect().top - 8);
+  const tops = [...document.querySelectorAll('section, .urgent > li')].map(e => e.getBoundingClientRect().top - 3);
   tops.sort((a, b) => Math.abs(a - height / 2) - Math.abs(b - height / 2));
   return [window.innerWidth, window.innerWidth > 640 ? [0, height] : [0, tops[0], height]];
 }"""
@@ -55,6 +76,7 @@ def draw(folder: Path) -> Iterator[Path]:
                 rig_pods(Path(root) / "cluster") as api,
                 node(Path(root), api) as running,
             ):
+                running.wait(has_hour)
                 url = f"http://127.0.0.1:{running.port}/"
                 for theme in _THEMES:
                     yield _beside(browser, url, theme, _whole, folder / f"page-{name}-{theme}.png")
@@ -63,12 +85,35 @@ def draw(folder: Path) -> Iterator[Path]:
 
 def draw_pod(folder: Path) -> Iterator[Path]:
     """Draw the page of a pod."""
-    with chromium() as browser:
-        watch, path = LIVED["over"]
-        with serving(watch().endpoints) as server:
-            for theme in _THEMES:
-                url = f"http://127.0.0.1:{server.port}{path}?still"
-                yield _beside(browser, url, theme, _whole, folder / f"pod-{theme}.png")
+    with chromium() as browser, serving(_notebook().endpoints) as server:
+        for theme in _THEMES:
+            url = f"http://127.0.0.1:{server.port}/pods/jupyter/alice-notebook-0"
+            yield _beside(browser, url, theme, _whole, folder / f"pod-{theme}.png")
+
+
+def _notebook() -> Watched:
+    """A notebook that was over its limit for a moment, and has been for ten minutes now."""
+    ladder = step("100%", 30, "warn", repeat_s=3600), step("110%", 1200, "kill"), step("200%", 0, "kill")
+    under = policy(rule(*ladder, name="shared"), interval_s=15.0)
+    owner = Owner(kind="StatefulSet", name="alice-notebook")
+    holder = trainer(namespace="jupyter", name="alice-notebook-0", owner=owner)
+    made, card = Watched(story=Story(under=under, pods=(holder,))), gpu(0, name="NVIDIA A100-SXM4-80GB")
+
+    def seen(second: float) -> Snapshot:
+        usual = 4.6 + sin(second / 70) * sin(second / 13)
+        gib = 9.4 if 1400 <= second < 1460 else 11.2 if second >= 2960 else usual
+        return snapshot([use(101, int(gib * Gi))], [process(101, "u1/main")], [card], second)
+
+    for second in range(0, 3601, 5):
+        made.live(seen, second, second)
+        for entry in made.report.plan.taken:
+            made.mark(second, entry.do, entry.account, ("GPU-0",))
+            action = RecentStatus(
+                at=Moment(at(second).wall_s), namespace=holder.namespace, pod=holder.name, uid=holder.uid, do=entry.do,
+                result="done", why=note(entry, at(second), policy=under),
+            )  # fmt: skip
+            made.act(action)
+    return made
 
 
 def _whole(page: Page) -> Iterator[bytes]:

@@ -1,8 +1,8 @@
 """`python -m tests.pictures.top FOLDER` writes top-NODE-COLUMNS-THEME.svg: what `gpu-watchdog top` draws, as root.
 
 The nodes have one card and four pods (real processes in real cgroups, so that one is really killed), and eight cards
-and a hundred pods. The daemons are real; the stub of NVML shows the cards. The cluster has simulated daemons behind a
-real API server. A picture is the last frame of a terminal.
+and a hundred pods. The daemons are real, with the hour before in their journals; the stub of NVML shows the cards. The
+cluster has simulated daemons behind a real API server. A picture is the last frame of a terminal.
 """
 
 import re
@@ -20,6 +20,7 @@ from rich.text import Text
 
 from tests.cli.full_node import full_node, many
 from tests.cli.session import Session, session
+from tests.pictures.past import earlier_spells, has_hour, record_hour
 from tests.rig import node
 from tests.rig.cluster.simulated_nodes import simulated_nodes
 from tests.rig.command import COMMAND, daemon
@@ -74,7 +75,9 @@ def small() -> Iterator[_SizedLines]:
         made.write()
         policy = made.root / "policy.toml"
         policy.write_text(_POLICY, encoding="utf-8")
+        record_hour(made.journal, policy, made.shown, made.owners, spells={"alice-0": (30.5, 30.0)})
         with run(made, policy) as running:
+            running.wait(has_hour)
             yield from _frames(running.port, _SMALL, r"(?s)warn +done.*kill +done|kill +done.*warn +done")
 
 
@@ -84,9 +87,12 @@ def full() -> Iterator[_SizedLines]:
     with (
         tempfile.TemporaryDirectory(prefix="gpu-watchdog-picture-") as folder,
         full_node(Path(folder), tenants, cards=8) as made,
-        daemon(made.root, made.stub_file, *made.arguments) as running,
     ):
-        yield from _frames(running.port, _FULL, r"(?s)100 pods.*warn +observed")
+        spells = earlier_spells(made.stub, made.owners)
+        record_hour(made.root / "journal.db", made.root / "policy.toml", made.stub, made.owners, spells=spells)
+        with daemon(made.root, made.stub_file, *made.arguments) as running:
+            running.wait(has_hour)
+            yield from _frames(running.port, _FULL, r"(?s)100 pods.*warn +observed")
 
 
 def cluster() -> Iterator[_SizedLines]:

@@ -306,8 +306,9 @@ class Node:
         path = pod.cgroup(pod.containers[container])
         return {int(pid) for pid in self._cgroups.read(path).split()}
 
-    def write(self, *, pods: bool = True) -> None:
-        """Let the driver and the pod list show what is there now."""
+    @property
+    def shown(self) -> Stub:
+        """What the driver shows of it: its own stub, with the processes that were started here on the first card."""
         first, *others = self.stub.gpus
         listed = tuple(
             StubProcess(
@@ -317,8 +318,17 @@ class Node:
             if each.used
         )
         kept = tuple(each for each in first.processes if each.pid not in {tenant.pid for tenant in self._tenants})
-        gpu = replace(first, processes=(*kept, *listed))
-        replace(self.stub, gpus=(gpu, *others)).write(self.stub_file)
+        return replace(self.stub, gpus=(replace(first, processes=(*kept, *listed)), *others))
+
+    @property
+    def owners(self) -> Mapping[int, Pod]:
+        """The pod of each process, by PID."""
+        own = ((pod, container) for pod in self.pods for container in pod.containers)
+        return {tenant.pid: pod for pod, container in own for tenant in container.tenants}
+
+    def write(self, *, pods: bool = True) -> None:
+        """Let the driver and the pod list show what is there now."""
+        self.shown.write(self.stub_file)
         if pods:
             self.write_pods()
 

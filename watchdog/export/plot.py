@@ -20,7 +20,7 @@ _TICK_S: Final = 600
 _MOST_TICKS: Final = 5  # of the axis of amounts
 _LEAST: Final = 2**20  # what the axis of amounts ends above
 # The room above all shapes, for the letters of actions.
-_HEADROOM: Final = 140
+_HEADROOM: Final = 190
 # Labels and letters closer than this would touch each other.
 _BETWEEN_LABELS: Final = 80
 # How far a text is from its line, by its own line on which the letters stand.

@@ -58,6 +58,7 @@ def documents(number: int, *, accounts: int = 12, over: int = 0) -> Mapping[str,
     whole = status_document(climbing(9))
     (hog,) = (each for each in whole["accounts"] if each["verdict"] == "over")
     calm = {**hog, "verdict": "within", "over_since": None, "used": 2**30, "used_at_least": 2**30, "processes": []}
+    hog["hour"], calm["hour"] = {"levels": "4" * 11 + "6" * 18 + "8", "marks": " " * 29 + "w"}, {"levels": "1" * 30}
     whole["node"], plan = node_name(number), whole["plan"]
     whole["accounts"], whole["plan"] = [], []
     for one in range(accounts):
