@@ -100,6 +100,7 @@ def test_a_reading_that_is_under_way_is_the_last_one(world: NvmlWorld, sampler: 
     sampler.note_switches(FREE, at(0))
     sampler.request_next(at(0))
     assert reached(sampler, 0.1, MIG).reading.blind is False
+    wait_until(lambda: bool(sampler.thread.take_utilization()), 60)  # which comes after the reading
     world.forget_calls()
     assert step(sampler, 0.1) is None
     assert (world.calls(), world.calls("nvmlShutdown")) == (1, 1)

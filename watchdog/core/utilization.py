@@ -266,6 +266,8 @@ class UtilizationMeter:
         passed_s = min(reading.at_s - self._read_s, _SAID_S) if math.isfinite(self._read_s) else 0.0
         self._read_s = reading.at_s
         self._cards = {card.gpu: card for card in reading.cards}
+        # New ones, since other threads read those of earlier cycles.
+        self._by_holder, self._by_account = {}, dict(self._by_account)
         self._trust()
         spent: dict[Spender, CardSeconds] = {}
         for holder, held in self._held.items():
