@@ -68,9 +68,14 @@ def test_a_query_that_is_none_is_refused(query: str) -> None:
 
 def test_why_there_is_none_is_said() -> None:
     """503 with the reason and its remedy: no journal, or it can't be read; a defect ends nothing."""
+    problems = ["there is no journal: name its file"]
 
     def read(since_s: float) -> bytes:
-        raise WatchdogError("there is no journal: name its file") if since_s else ZeroDivisionError
+        if not since_s:
+            raise ZeroDivisionError
+        for problem in problems:
+            raise WatchdogError(problem)
+        return b"{}"
 
     with served(read) as site:
         response, body = site.get("/api/report")
@@ -78,6 +83,9 @@ def test_why_there_is_none_is_said() -> None:
         assert response.headers["Retry-After"]
         assert site.send(b"GET /api/report?since=1970-01-01 HTTP/1.1\r\nHost: n\r\n\r\n") == b""
         assert site.status("/healthz") == 200
+        problems.clear()
+        site.clock.second += 11
+        assert site.get("/api/report")[1] == b"{}", "soon after it can be read"
     with served(None) as site:
         assert site.get("/api/report")[1] == b"this daemon has no journal\n"
 

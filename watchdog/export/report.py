@@ -16,6 +16,8 @@ from watchdog.report.text import inert, parse_moment
 
 # How long a report is kept: the journal gets card-seconds every five minutes.
 _KEPT_S: Final = 60.0
+# The same of why there is none: longer than anybody waits for it.
+_ERROR_KEPT_S: Final = 10.0
 _MOST_KEPT: Final = 4
 # How long a client waits for the disk; less than its connection is kept.
 PATIENCE_S: Final = 4.0
@@ -88,7 +90,7 @@ class Reports:
         if self._read is None:
             raise ReportError("this daemon has no journal")
         found = self._reports.get(query)
-        if found is not None and (not found[0].done() or now.boottime_s - found[1] < _KEPT_S):
+        if found is not None and (not found[0].done() or now.boottime_s - found[1] < _kept_s(found[0])):
             return found
         if any(not future.done() for future, _ in self._reports.values()):
             raise ReportError("another report is being read: ask again in a second")
@@ -99,6 +101,10 @@ class Reports:
         work = (self._read, query.begin_s(now.wall_s), begun[0])
         threading.Thread(target=_make, args=work, name="report", daemon=True).start()
         return begun
+
+
+def _kept_s(report: "Future[bytes]") -> float:
+    return _KEPT_S if report.exception() is None else _ERROR_KEPT_S
 
 
 def _make(read: Callable[[float], bytes], since_s: float, made: "Future[bytes]") -> None:
