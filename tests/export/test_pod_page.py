@@ -148,6 +148,35 @@ def test_what_withholds_an_action() -> None:
     assert page(watched()).text("withheld") == "What is withheld now Nothing."
 
 
+def test_where_nothing_is_enforced_everything_is_withheld() -> None:
+    """While the node is in a state without actions, the page does not say that nothing is withheld."""
+    hung, stopped = watched(), watched()
+    hung.clock.second += 200
+    stopped.endpoints.publish(replace(climbing(10), enforcing=False, suspended=("stop_file",)))
+    for made in (hung, stopped):
+        shown = page(made)
+        assert shown.text("withheld") == "What is withheld now All kills and evictions on this node: see above."
+        assert ("b", {"class": "bad"}) not in shown.elements, "no step looks as if it came"
+
+
+def level(shown: Read) -> str:
+    """The colour of the headline."""
+    (state,) = (values["class"] for tag, values in shown.elements if values.get("class", "").startswith("state "))
+    return state.removeprefix("state ")
+
+
+def test_a_long_name_is_whole_on_its_own_page() -> None:
+    """In the headline both parts lack their middle; below it is all of the name, for who wants to copy it."""
+    holder = trainer(namespace="n" * 63, name=f"{'p' * 120}-{'q' * 120}")
+    made = watched(pods=(holder,))
+    shown = page(made, f"/pods/{holder.title}")
+    short = f"{'n' * 19}..{'n' * 19}/{'p' * 19}..{'q' * 19}"
+    assert f"{short}: over, kill in 1s" in shown.text()
+    (below,) = (text for text, around, _ in shown.texts if text == holder.title and "p" in around)
+    assert below == holder.title
+    assert "Pod a/trainer." not in page(watched()).text()
+
+
 def test_how_to_stop_enforcement_is_as_on_the_status_page() -> None:
     """One wording for one thing; once stopped, how to resume."""
     made = watched()
@@ -188,6 +217,11 @@ def test_a_pod_that_is_gone() -> None:
     assert "docs/runbooks.md#gpumemorypodkilled" in shown.text("documents")
     (figure,) = (values for tag, values in shown.elements if values.get("class") == "plot")
     assert figure["role"] == "img"
+    assert level(shown) == "watch", "not green right after a kill"
+    made = killed()
+    made.clock.second = 610 + 901
+    made.live(lambda second: trainer_node(3.0, second, uses=()), 1511, 1511)
+    assert level(page(made)) == "good"
 
 
 def test_a_pod_that_is_gone_and_has_only_actions() -> None:
@@ -471,9 +505,8 @@ def test_a_gpu() -> None:
     shown = page(made, "/gpus/0")
     assert "GPU 0: 12.9Gi used of 80Gi" in shown.text()
     assert shown.text("facts").startswith("What it is Model Stub UUID GPU-0 Total 80Gi Used 12.9Gi Reserved by the ")
-    assert (
-        "a/trainer 11.4Gi here; 12.4Gi of 10.2Gi in all over, kill in 1s ns/pod-u2 512Mi here; 512Mi of 1.5Gi in all"
-        in (shown.text("accounts"))
+    assert "a/trainer 11.4Gi here; 12.4Gi of 10.2Gi in all over, kill in 1s ns/pod-u2 512Mi of 1.5Gi within" in (
+        shown.text("accounts")
     )
     assert shown.text("unattributed") == "Processes without a pod 1Gi Xorg (PID 9): a process of the host."
     assert shown.text("gaps") == "Data gaps GPU 0 processes since 08:00:00 UTC: it is lost What to do: reset it."

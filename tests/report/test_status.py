@@ -30,7 +30,7 @@ from watchdog.core.model import Gap, GapReason, Gpu, MaintenanceStart, Place, Pl
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration
 from watchdog.core.units import LARGEST
 from watchdog.report.sentences.node import maintenance_clause, under_maintenance
-from watchdog.report.status import HealthStatus, Moment, decode, encode
+from watchdog.report.status import GpuStatus, HealthStatus, Moment, decode, encode
 from watchdog.report.status_build import status_of
 
 EXPECTED = """
@@ -103,6 +103,20 @@ def test_gpus_are_listed_by_index_and_place() -> None:
     report = quiet(snapshot=trainer_node(gpus=(*instances, gpu(2), gpu(10), gpu(0, up=False))))
     found = [(each["uuid"], each["first_slice"]) for each in status_document(report)["gpus"]]
     assert found == [("GPU-0", None), ("MIG-9", 0), ("MIG-7", 4), ("GPU-2", None), ("GPU-10", None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "profile", "model"),
+    [
+        ("NVIDIA L4", None, "NVIDIA L4"),
+        ("NVIDIA H100", "1g.10gb", "NVIDIA H100 1g.10gb"),
+        ("NVIDIA H100 MIG 1g.10gb", "1g.10gb", "NVIDIA H100 MIG 1g.10gb"),
+        ("", None, ""),
+    ],
+)
+def test_the_profile_of_an_instance_is_named_once(name: str, profile: str | None, model: str) -> None:
+    """Newer drivers put it into the name themselves."""
+    assert GpuStatus(uuid="x", name=name, profile=profile).model == model
 
 
 def test_unknown_is_null_and_never_zero() -> None:

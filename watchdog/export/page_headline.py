@@ -294,8 +294,13 @@ def _recent_action(seen: PageInput, status: Status) -> str:
     return f"{pod} {result_short(action)} {ago}" if is_done else f"{pod}: {result_short(action)}, started {ago}"
 
 
+def is_recent(action: RecentStatus, now_s: float) -> bool:
+    """Whether this is a kill or an eviction, so recent that it is no usual state."""
+    return is_action(action) and now_s - (action.at or 0.0) < _RECENT_S
+
+
 def _recent(seen: PageInput, status: Status) -> list[RecentStatus]:
-    return [act for act in status.recent if is_action(act) and seen.now_s - (act.at or 0.0) < _RECENT_S]
+    return [action for action in status.recent if is_recent(action, seen.now_s)]
 
 
 def _last_action(seen: PageInput, status: Status) -> RecentStatus | None:

@@ -13,10 +13,10 @@ from watchdog.core.plan import Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.documentation import Document, runbook
-from watchdog.export.names import GpuName, Subject
+from watchdog.export.names import GpuName, PodName, Subject
 from watchdog.export.page import stop_enforcement, template
 from watchdog.export.page_cards import account_bar
-from watchdog.export.page_headline import headline
+from watchdog.export.page_headline import headline, is_recent
 from watchdog.export.page_pods import Place, Row, place
 from watchdog.export.plot import Level, Plot
 from watchdog.export.subject_page import (
@@ -28,7 +28,7 @@ from watchdog.export.subject_page import (
 from watchdog.report.advice import declared_as, to_write
 from watchdog.report.hour import Series
 from watchdog.report.manifest import Manifest, manifest
-from watchdog.report.progress import AccountProgress, planned_short, steps_by_account
+from watchdog.report.progress import AccountProgress, is_paused, planned_short, steps_by_account
 from watchdog.report.progress import Level as Urgency
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.account import account_sentences
@@ -103,6 +103,7 @@ def pod_page(seen: SubjectInput) -> str:
     sections = list(_sections(seen, accounts))
     head = headline(seen.seen)
     levels = {Urgency.GOOD, *(progress.level for progress in accounts)} | ({head.level} if head.remedy else set())
+    levels |= {Urgency.WATCH} if any(is_recent(action, seen.seen.now_s) for action in actions) else set()
     return template("pod.html").render(
         style=SUBJECT_STYLE,
         seen=seen.seen,
@@ -111,6 +112,7 @@ def pod_page(seen: SubjectInput) -> str:
         node=seen.status.node,
         level=next(worst for worst in Urgency if worst in levels),
         title=query.title,
+        pod=PodName(query.namespace, query.pod),
         state=_state(seen, accounts, actions),
         node_state=head if head.remedy else None,
         owner=_owner(accounts),
@@ -305,7 +307,7 @@ def _step(step: StepStatus, account: AccountStatus, entry: PlanStatus | None, se
         state = planned_short(entry, account, seen.status, seen.seen.passed_s)
     level = Urgency.WATCH if entry is not None else None
     if entry is not None and step.do.enforces and entry.withheld_by is None and is_enforced(account, seen.status):
-        level = Urgency.BAD
+        level = Urgency.WATCH if is_paused(entry, seen.status) else Urgency.BAD
     return {
         "does": capital(acted_later(step, account)).rstrip(","),
         "above": threshold_in_bytes(step, account, seen.status).removeprefix("above "),

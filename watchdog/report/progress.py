@@ -112,14 +112,14 @@ def _steps(
         sentence = under_way_sentence(account.under_way, status)
         yield NextStep(short=short, detail=sentence, level=Level.BAD, enforces=True)
     for entry in sorted(coming(account, entries), key=lambda entry: (entry.due_in_s, not entry.do.enforces)):
-        is_paused = _is_paused(entry, status)
-        acts = is_enforced(account, status) and entry.withheld_by is None and not is_paused
+        paused = is_paused(entry, status)
+        acts = is_enforced(account, status) and entry.withheld_by is None and not paused
         yield NextStep(
             short=planned_short(entry, account, status, elapsed_s),
             detail=entry.detail or entry.sentence,
             level=Level.BAD if entry.do.enforces and acts else Level.WATCH,
             due_s=entry.due_in_s,
-            is_held=entry.withheld_by is not None and not is_paused,
+            is_held=entry.withheld_by is not None and not paused,
             enforces=entry.do.enforces,
         )
 
@@ -131,7 +131,7 @@ def planned_short(entry: PlanStatus, account: AccountStatus, status: Status, ela
     """
     noun, when, would = entry.do.verb.noun, due_short(entry, elapsed_s), not is_enforced(account, status)
     what = f"would {entry.do.verb.base}" if would else noun
-    if _is_paused(entry, status):
+    if is_paused(entry, status):
         state = f"withheld: {'hung' if status.hangs_since is not None else 'stale'}"
     elif entry.pending is not None:
         return _pending_short(entry.pending, noun, elapsed_s)
@@ -188,6 +188,6 @@ def _pending_short(pending: PendingStatus, noun: str, elapsed_s: float) -> str:
     return f"{noun} {state}, attempt {pending.tries}, next {f'in {_left(left_s)}' if left_s > 0 else 'now'}"
 
 
-def _is_paused(entry: PlanStatus, status: Status) -> bool:
+def is_paused(entry: PlanStatus, status: Status) -> bool:
     """Whether its timer is paused: no cycle ends, or the pod list is stale."""
     return status.hangs_since is not None or (status.pods_stale and entry.due_in_s > 0)

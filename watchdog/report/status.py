@@ -98,8 +98,9 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def model(self) -> str:
-        """Its name, with the profile of a MIG instance."""
-        return f"{self.name} {self.profile or ''}".strip()
+        """Its name, with the profile of a MIG instance, which newer drivers put into the name."""
+        profile = self.profile or ""
+        return self.name if self.name.endswith(profile) else f"{self.name} {profile}".strip()
 
     @property
     def number(self) -> str:
