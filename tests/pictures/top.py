@@ -78,7 +78,7 @@ def small() -> Iterator[_SizedLines]:
         record_hour(made.journal, policy, made.shown, made.owners, spells={"alice-0": (30.5, 30.0)})
         with run(made, policy) as running:
             running.wait(has_hour)
-            yield from _frames(running.port, _SMALL, r"(?s)warn +done.*kill +done|kill +done.*warn +done")
+            yield from _frames(running.port, _SMALL, r"(?s)kill in .*kill +done")
 
 
 def full() -> Iterator[_SizedLines]:
