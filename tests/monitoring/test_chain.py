@@ -23,9 +23,13 @@ from tests.stub import GIB
 pytestmark = [pytest.mark.slow, pytest.mark.node]
 _PAGE: Final = REPOSITORY / "docs" / "alerts.md"
 _COMMAND: Final = re.compile(r"^    (\S.*\n(?:      .*\n)*)", re.MULTILINE)
-# What needs a [pulse], a maintenance or a suspension: tests/monitoring/test_queries.py has it from daemons with those.
+# What needs a [pulse], a maintenance, a suspension or a card that says how busy it is: tests/monitoring/test_queries.py
+# has it from daemons with those.
 SELDOM: Final = frozenset(
     {
+        "gpu_watchdog_account_idle_seconds",
+        "gpu_watchdog_container_gpu_utilization_ratio",
+        "gpu_watchdog_gpu_utilization_ratio",
         "gpu_watchdog_enforcement_suspended",
         "gpu_watchdog_maintenance_since_timestamp_seconds",
         "gpu_watchdog_pulse_active",
