@@ -23,8 +23,8 @@ from tests.browser.full_node import full_node
 from tests.browser.states import over
 from tests.cli.full_node import FullNode
 from tests.export.lived import Watched
-from tests.pictures.past import Killed, earlier_spells, has_hour, record_hour
-from tests.report.build import Story, policy, serving, trainer
+from tests.pictures.past import Killed, at_work, earlier_spells, is_drawn, put_to_work, record_hour
+from tests.report.build import Story, activity, policy, serving, trainer
 from tests.rig import Container, Daemon, Node, Pod
 from tests.rig.cluster.rig_pods import RigPods, rig_pods
 from tests.worlds import Gi, at, gpu, process, rule, snapshot, step, use
@@ -37,12 +37,14 @@ _EVALUATION: Final = Pod("eval-nightly-28fz4", "nlp", containers=[Container("mai
 
 
 def _before_small(node: Node, policy: Path) -> None:
+    put_to_work(node)
     killed = Killed(pod=_EVALUATION, ago=38)
     spells = {"alice-notebook-0": (31.0, 30.0)}
     record_hour(node.journal, policy, node.shown, node.owners, spells=spells, killed=[killed])
 
 
 def _before_full(node: FullNode) -> None:
+    at_work(node.stub).write(node.stub_file)
     spells = earlier_spells(node.stub, node.owners)
     record_hour(node.root / "journal.db", node.root / "policy.toml", node.stub, node.owners, spells=spells)
 
@@ -76,7 +78,7 @@ def draw(folder: Path) -> Iterator[Path]:
                 rig_pods(Path(root) / "cluster") as api,
                 node(Path(root), api) as running,
             ):
-                running.wait(has_hour)
+                running.wait(is_drawn)
                 url = f"http://127.0.0.1:{running.port}/"
                 for theme in _THEMES:
                     yield _beside(browser, url, theme, _whole, folder / f"page-{name}-{theme}.png")
@@ -97,7 +99,8 @@ def _notebook() -> Watched:
     under = policy(rule(*ladder, name="shared"), interval_s=15.0)
     owner = Owner(kind="StatefulSet", name="alice-notebook")
     holder = trainer(namespace="jupyter", name="alice-notebook-0", owner=owner)
-    made, card = Watched(story=Story(under=under, pods=(holder,))), gpu(0, name="NVIDIA A100-SXM4-80GB")
+    made = Watched(story=Story(under=under, pods=(holder,)), utilization=activity(0.34))
+    card = gpu(0, name="NVIDIA A100-SXM4-80GB")
 
     def seen(second: float) -> Snapshot:
         usual = 4.6 + sin(second / 70) * sin(second / 13)

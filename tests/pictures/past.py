@@ -1,7 +1,11 @@
-"""The hour before a picture: what an earlier daemon would have recorded, in the journal that the daemon of it opens."""
+"""The hour before a picture: what an earlier daemon would have recorded, in the journal that the daemon of it opens.
+
+And how busy the cards and processes of the picture are.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -9,8 +13,8 @@ from tests.kube.objects import list_of
 from tests.past.life import Life, State
 from tests.report.build import record
 from tests.rig.command import Daemon
-from tests.rig.node import Pod
-from tests.stub import Stub
+from tests.rig.node import Node, Pod
+from tests.stub import Stub, StubGpu
 from watchdog import clock
 from watchdog.config.load import load_policy
 from watchdog.core.model import Gpu, Now, Place, PlaceKind, Process, ProcessKey, Snapshot, Use
@@ -21,6 +25,8 @@ from watchdog.report.hour import LEVELS
 
 _HOUR_S: Final = 3600
 _EVERY_S: Final = 15
+# How busy processes are, in per cent of a card that has as many of them.
+_SHARES: Final = (34, 12, 25, 0, 9)
 # What it used by the minute, as a share of what it uses in the picture: steady, started not long ago, in batches, with
 # a long pause, and growing.
 _SHAPES: Final[Sequence[Callable[[float], float]]] = (
@@ -92,9 +98,29 @@ def earlier_spells(stub: Stub, owners: Mapping[int, Pod]) -> dict[str, tuple[flo
     return {name: (52.0 - 3 * number, 37.0 - 3 * number) for number, name in enumerate(over)}
 
 
-def has_hour(running: Daemon) -> bool:
-    """Whether a daemon has read the hour back."""
-    return all(len(gpu["hour"]["levels"].strip()) == LEVELS for gpu in running.status()["gpus"])
+def is_drawn(running: Daemon) -> bool:
+    """Whether a daemon has read the hour back, and how busy its cards are."""
+    gpus = running.status()["gpus"]
+    return all(len(gpu["hour"]["levels"].strip()) == LEVELS and gpu["utilization"] is not None for gpu in gpus)
+
+
+def at_work(stub: Stub) -> Stub:
+    """What the driver shows, with how busy its cards are, and each process on them."""
+    return replace(stub, gpus=tuple(_at_work(card, 5 - index % 4) for index, card in enumerate(stub.gpus)))
+
+
+def _at_work(card: StubGpu, fifths: int = 5) -> StubGpu:
+    shares = [share * fifths // max(len(card.processes), len(_SHARES)) for share in _SHARES]
+    busy = tuple(replace(each, utilization=share) for each, share in zip(card.processes, cycle(shares), strict=False))
+    return replace(card, processes=busy, utilization=min(sum(each.utilization or 0 for each in busy) + 3, 100))
+
+
+def put_to_work(node: Node) -> None:
+    """Let the driver show how busy the tenants of a node are."""
+    tenants = [tenant for pod in node.pods for container in pod.containers for tenant in container.tenants]
+    for tenant, share in zip(tenants, cycle(_SHARES), strict=False):
+        tenant.utilization = share
+    node.show(gpus=tuple(replace(card, utilization=_at_work(card).utilization) for card in node.shown.gpus))
 
 
 def _present(stub: Stub, owners: Mapping[int, Pod], spells: Mapping[str, tuple[float, float]]) -> Iterator[_Process]:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from tests.cli.full_node import full_node, many
 from tests.cli.session import Session, session
-from tests.pictures.past import earlier_spells, has_hour, record_hour
+from tests.pictures.past import at_work, earlier_spells, is_drawn, put_to_work, record_hour
 from tests.rig import node
 from tests.rig.cluster.simulated_nodes import simulated_nodes
 from tests.rig.command import COMMAND, daemon
@@ -72,12 +72,12 @@ def small() -> Iterator[_SizedLines]:
         made.start(None, used=900 * MIB)
         card = replace(made.stub.gpus[0], name="NVIDIA H100 80GB HBM3", total=80 * GIB, reserved=600 * MIB)
         made.stub = replace(made.stub, gpus=(card,))
-        made.write()
+        put_to_work(made)
         policy = made.root / "policy.toml"
         policy.write_text(_POLICY, encoding="utf-8")
         record_hour(made.journal, policy, made.shown, made.owners, spells={"alice-0": (30.5, 30.0)})
         with run(made, policy) as running:
-            running.wait(has_hour)
+            running.wait(is_drawn)
             yield from _frames(running.port, _SMALL, r"(?s)kill in .*kill +done")
 
 
@@ -88,10 +88,11 @@ def full() -> Iterator[_SizedLines]:
         tempfile.TemporaryDirectory(prefix="gpu-watchdog-picture-") as folder,
         full_node(Path(folder), tenants, cards=8) as made,
     ):
+        at_work(made.stub).write(made.stub_file)
         spells = earlier_spells(made.stub, made.owners)
         record_hour(made.root / "journal.db", made.root / "policy.toml", made.stub, made.owners, spells=spells)
         with daemon(made.root, made.stub_file, *made.arguments) as running:
-            running.wait(has_hour)
+            running.wait(is_drawn)
             yield from _frames(running.port, _FULL, r"(?s)100 pods.*warn +observed")
 
 
