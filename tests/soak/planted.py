@@ -171,7 +171,7 @@ FAULTS: Final = {
         Edit("core/claims.py", "if gpu.uuid == device.uuid)", "if device.uuid in (None, gpu.uuid))")),
     "a share of a claim without an amount is all of its card": Fault("law 1[01]", ("claims/0", 3000),
         Edit("core/claims.py", "if device.memory or device.is_shared:", "if device.memory:")),
-    "a whole device of a claim has the size that its driver published": Fault("law 1[01]", ("claims/0", 3000),
+    "a whole device of a claim has the size that its driver published": Fault("law 1[01]", ("claims/14", 400),
         Edit("core/claims.py", "_size(gpus, cards) if gpus else device.size", "device.size")),
     "a resource that a claim has given hides the claim": Fault("law 4", ("claims/0", 3000),
         Edit("kube/objects.py", "if status.extended_resource_claim_status is not None:", "if False:")),
@@ -183,7 +183,7 @@ FAULTS: Final = {
         Edit("core/claims.py", "        beside=beside,\n", "")),
     "of pods on one claim the one that uses the least goes first": Fault("point 42", ("claims/0", 3000),
         Edit("core/claims.py", "return -member[1].used,", "return member[1].used,")),
-    "an action on one pod of a claim does not hold up the next one": Fault("point 42", ("claims/0", 3000),
+    "an action on one pod of a claim does not hold up the next one": Fault("point 42", ("claims/13", 600),
         Edit("core/claims.py", "[each for each in members if each[0].account in ending]", "[]")),
     # Laws 2 and 7 are checked on a plan for which all pods were read.
     "pods that use memory are read after those that never run": Fault("law (2|7|1[01])", ("fat/2", 100),
