@@ -82,7 +82,7 @@ def invalid_values(at: Location, value: object) -> Changes:
     if at and at[-2:-1] not in [(name,) for name in FREE]:
         yield from ((at, each) for each in OUT_OF_RANGE.get(str(at[-1]), []))
         yield from ((at, each) for each in (HOSTILE if at[-1] in AMOUNTS else []))
-        if at[-1] in REQUIRED and "limit_annotation" not in at:
+        if at[-1] in REQUIRED and not {"limit_annotation", "idle"} & {*at}:
             yield at, MISSING
 
 

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -371,10 +372,7 @@ def test_a_journal_lost_under_the_running_daemon_takes_nothing_from_the_brakes(a
     with run(any_world, policy) as running:
         running.wait(lambda _: replicas.tend() >= 1)
         running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
-        # Otherwise it could make a new journal while the rest of the old one is being removed, and lose that too.
-        running.process.send_signal(signal.SIGSTOP)
-        _lose_under_a_daemon(any_world, loss)
-        running.process.send_signal(signal.SIGCONT)
+        _lose_under_a_stopped_daemon(any_world, running, loss)
         running.wait(lambda d: any("were written to it again" in each["message"] for each in d.log()))
         running.wait_passes(3)
         assert replicas.tend() == 1
@@ -385,6 +383,24 @@ def test_a_journal_lost_under_the_running_daemon_takes_nothing_from_the_brakes(a
         running.wait_passes(2)
         assert replicas.tend() == 1
     assert "journal_restored" in {row["event"] for row in history_of(any_world)}
+
+
+def _lose_under_a_stopped_daemon(world: Node, running: Daemon, how: str) -> None:
+    """The same while the daemon can do nothing, not in the middle of a write of its own.
+
+    Otherwise it could make a new journal while the rest of the old one is being removed, and lose that too.
+    """
+    is_lost = False
+    for _ in range(20):
+        running.process.send_signal(signal.SIGSTOP)
+        with suppress(sqlite3.OperationalError):  # it is locked
+            _lose_under_a_daemon(world, how)
+            is_lost = True
+        running.process.send_signal(signal.SIGCONT)
+        if is_lost:
+            break
+        running.wait_passes(1)
+    assert is_lost, "the daemon was in the middle of a write each time it was stopped"
 
 
 def _lose_under_a_daemon(world: Node, how: str) -> None:
