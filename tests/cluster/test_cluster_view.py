@@ -30,6 +30,8 @@ NODES: Final = 18
 AT_ONCE: Final = 16
 # The simulated node with a pod over its limit.
 URGENT: Final = 7
+# Of the 12 accounts of a node, those that its summary has room for.
+SHOWN: Final = 11
 AGENT: Final = "gpu-watchdog/"
 BY_PROXY: Final = "through the API server's proxy"
 
@@ -346,7 +348,7 @@ def test_keys(sim: SimulatedNodes) -> None:
     """All nodes or the urgent ones, orders, filters, moving, pause and help, by the keys that the help names."""
     calm = f"{NODES - 1} more nodes where all is well"
     with live(sim, columns=140) as shown:
-        shown.see(f"{NODES} by proxy", calm, f"of {12 * NODES}, by urgency", "q quit")
+        shown.see(f"{NODES} by proxy", calm, f"of {SHOWN * NODES}, by urgency", "q quit")
         assert selected(shown) == node_name(URGENT)
         shown.type("a")
         shown.wait(lambda screen: calm not in screen.text and node_name(1) in screen.text)
@@ -361,7 +363,7 @@ def test_keys(sim: SimulatedNodes) -> None:
         shown.type("r")
         shown.see("by use, reversed")
         shown.type("fgpu-0003 within\r")
-        shown.see("Pods: 12", 'filter "gpu-0003 within"')
+        shown.see(f"Pods: {SHOWN}", 'filter "gpu-0003 within"')
         shown.type("\x1b")
         shown.wait(lambda screen: ", filter" not in screen.text)
         shown.type("v")
@@ -384,7 +386,7 @@ def test_enter_opens_a_node_and_a_pod(sim: SimulatedNodes) -> None:
     """From the cluster to a node's own view, to a pod's explanation, to the whole reason of a node that is silent."""
     sim.answer(2, "error")
     with live(sim) as shown:
-        shown.see("503", "of 204")
+        shown.see("503", f"of {SHOWN * (NODES - 1)}")
         assert selected(shown) == node_name(2)
         shown.type("\r")
         shown.see(f"Node {node_name(2)}", "no cycle yet", "`kubectl -n gpu-watchdog", "q back")
