@@ -69,7 +69,7 @@ class Watched:
         idle: Idle = IDLE,
         **more: Any,
     ) -> Utilization:
-        """Let so many cycles pass."""
+        """Let this many cycles pass."""
         for _ in range(times):
             self.at_s += 10.0
             readings = (said(self.at_s, ratio, by_pid, **more),) if is_read else ()

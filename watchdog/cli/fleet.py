@@ -150,7 +150,7 @@ class Fleet:
         raise DaemonError(Problem(f"Prometheus knows no more about node {answer.node}", remedy))
 
     def card_hours(self, seconds: float) -> list[tuple[str, OwnerHours]]:
-        """The card-hours of each namespace in so many seconds up to now, with the name of its cluster; DaemonError."""
+        """The card-hours of each namespace in the last `seconds`, with the name of its cluster; DaemonError."""
         found: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
         for labels, number in self._samples(_CARD_SECONDS.format(seconds=max(round(seconds), 1))):
             key = labels.get("cluster", ""), labels.get("namespace", "")

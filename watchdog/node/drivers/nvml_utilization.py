@@ -128,7 +128,7 @@ def _parsed(raw: bytes, entry: struct.Struct) -> Iterator[_Sample]:
 
 
 def _ask_newer(loaded: Any, handle: object, since_us: int, room: int) -> tuple[int, int, bytes]:
-    """Call the newer function with room for so many samples: its code, how many there are, and their bytes."""
+    """Call the newer function with room for `room` samples: its code, how many there are, and their bytes."""
     samples = ctypes.create_string_buffer(room * _NEWER_ENTRY.size)
     info = pynvml.c_nvmlProcessesUtilizationInfo_v1_t()
     info.version, info.processSamplesCount = pynvml.ProcessesUtilizationInfo_v1, room

@@ -167,7 +167,7 @@ class CounterPulse:
         settings = self._settings
         if settings is None:
             return frozenset()
-        limit, began_s = self._limit, self._monotonic()  # another thread may set it anew meanwhile
+        limit, began_s = self._limit, self._monotonic()  # another thread may replace it meanwhile
         used = self._driver.used()
         ended_s = self._monotonic()
         limit.add(ended_s - began_s, ended_s)
