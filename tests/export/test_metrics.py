@@ -26,7 +26,7 @@ from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MaintenanceStart, MigParent, PodList
 from watchdog.core.plan import PlanEntry, Result
-from watchdog.core.policy import Declaration, Maintenance, Pulse
+from watchdog.core.policy import Declaration, Idle, Maintenance, Pulse
 from watchdog.export.metrics import Metrics
 from watchdog.node.drivers.thread import PulseState
 
@@ -353,6 +353,19 @@ def test_the_pulse_is_shown_where_the_policy_has_one(pulse: Pulse | None, is_act
     found = read(metrics)
     assert [value for (name, _), value in found.items() if name == "gpu_watchdog_pulse_active"] == shown
     assert values(found)["pulse_looks_spent_total"] == 7
+
+
+def test_how_busy_and_for_how_long_idle() -> None:
+    """An account that computes has been idle for 0 s; where that is unknown, or `[idle]` is off, it has no series."""
+    known = utilized()
+    found = after(known)
+    assert value(found, "account_idle_seconds", **ACCOUNT) == pytest.approx(7201.4)
+    assert value(found, "idle_after_seconds") == 7200
+    computing = replace(known, utilization=replace(known.utilization, idle_s={}))
+    assert value(after(computing), "account_idle_seconds", **ACCOUNT) == 0
+    off = replace(climbing(9), policy=replace(known.policy, idle=Idle(after_s=0.0)))
+    assert not {"account_idle_seconds", "idle_after_seconds"} & values(after(off), **ACCOUNT).keys()
+    assert series(after(off), "idle_after_seconds") == []
 
 
 def test_a_bad_reload_shows() -> None:

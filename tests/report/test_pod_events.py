@@ -16,6 +16,7 @@ from tests.report.notes import (
     OBSERVING,
     evicting,
     holding,
+    idling,
     kill_of,
     misdeclaring,
     occurrences,
@@ -464,3 +465,11 @@ def test_memory_that_changes_hands_is_reported_to_both_owners() -> None:
     assert {each.reason for each in found} == {"GPUMemoryTransferred"}
     assert all("a/trainer" in each.note and "b/server" in each.note and "36Gi" in each.note for each in found)
     assert reported(transferring(enforcing=False)) == ()
+
+
+def test_idle_memory_is_reported_to_its_owner() -> None:
+    """Where nothing is enforced, as all Events only if the policy asks for it."""
+    (found,) = reported(idling())
+    assert (found.namespace, found.pod, found.uid, found.reason) == ("a", "trainer", "u1", "GPUMemoryIdle")
+    assert reported(idling(enforcing=False)) == ()
+    assert [each.reason for each in reported(idling(enforcing=False, policy=OBSERVING))] == ["GPUMemoryIdle"]
