@@ -228,7 +228,8 @@ class Sinks:
         self._silence: tuple[str, ...] = ()
         self._unready: tuple[str, ...] = ()
         self._unsettled = ""
-        self._is_pulse_expensive = self._is_utilization_expensive = False
+        # What is read too seldom now, since it is too expensive.
+        self._expensive: set[str] = set()
 
     def _recall(self, recent: tuple[LastAction, ...], wall_s: float) -> None:
         """Take over what a journal that has been opened knows of the time before."""
@@ -323,29 +324,30 @@ class Sinks:
     def note_pulse(self, cost: ReadCost | None) -> None:
         """Publish what the pulse costs on this driver; log, once, that it is too expensive, or no longer."""
         self._endpoints.pulse_cost = cost
-        if cost is not None and cost.is_expensive != self._is_pulse_expensive:
-            self._is_pulse_expensive = cost.is_expensive
+        if cost is not None:
             took = f"reading the memory counters takes {1000 * cost.seconds:.1f} ms on this driver"
-            if cost.is_expensive:
-                self.daemon_log.warn(
-                    f"the pulse pauses, since {took}; readings come at `interval` until then. It is tried again after "
-                    f"{span(FIRST_PAUSE_S)}, then after twice as long each time, up to {span(LONGEST_PAUSE_S)}"
-                )
-            else:
-                self.daemon_log.inform(f"the pulse is on again: {took}")
+            pauses = f"the pulse pauses, since {took}; readings come at `interval` until then"
+            self._note_cost("pulse", cost, pauses, f"the pulse is on again: {took}", FIRST_PAUSE_S)
 
     def note_utilization(self, cost: ReadCost | None) -> None:
         """Log, once, that reading the utilisation is too expensive on this driver, or no longer."""
-        if cost is not None and cost.is_expensive != self._is_utilization_expensive:
-            self._is_utilization_expensive = cost.is_expensive
+        if cost is not None:
             took = f"reading the utilisation takes {1000 * cost.seconds:.0f} ms on this driver"
-            if cost.is_expensive:
-                self.daemon_log.warn(
-                    f"utilisation is not read, since {took}, and is unknown until then. It is tried again after "
-                    f"{span(FIRST_LONG_PAUSE_S)}, then after twice as long each time, up to {span(LONGEST_PAUSE_S)}"
-                )
-            else:
-                self.daemon_log.inform(f"utilisation is read again: {took}")
+            pauses = f"utilisation is not read, since {took}, and is unknown until then"
+            self._note_cost("utilization", cost, pauses, f"utilisation is read again: {took}", FIRST_LONG_PAUSE_S)
+
+    def _note_cost(self, what: str, cost: ReadCost, pauses: str, goes_on: str, first_pause_s: float) -> None:
+        """Log that reads have become too expensive, or that they are no longer."""
+        if cost.is_expensive == (what in self._expensive):
+            return
+        self._expensive ^= {what}
+        if cost.is_expensive:
+            self.daemon_log.warn(
+                f"{pauses}. It is tried again after {span(first_pause_s)}, then after twice as long each time, up to "
+                f"{span(LONGEST_PAUSE_S)}"
+            )
+        else:
+            self.daemon_log.inform(goes_on)
 
     def note_spent_looks(self, cards: tuple[str, ...], policy: Policy) -> None:
         """Log that rises of these cards' counters bring no readings forward now."""
