@@ -4,13 +4,13 @@ import base64
 import email
 import email.policy
 import socketserver
-import threading
 from email.message import EmailMessage
-from typing import Self
+
+from tests.monitoring.webhook import Listener
 
 
-class Mailbox:
-    """A context manager: it listens inside."""
+class Mailbox(Listener):
+    """The mails that came, and the passwords that were given."""
 
     def __init__(self) -> None:
         self.mails: list[EmailMessage] = []
@@ -39,19 +39,4 @@ class Mailbox:
                         case _:
                             self.wfile.write(b"250 ok\r\n")
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="mailbox")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    @property
-    def address(self) -> str:
-        """Where it listens, `HOST:PORT`."""
-        return f"127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler))

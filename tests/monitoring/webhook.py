@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any, Self
 
 from tests.monitoring.asking import wait_for
@@ -29,8 +30,30 @@ class Notified:
         return self.labels["alertname"]
 
 
-class Webhook:
-    """A context manager: it listens inside; any path will do, so that each receiver can have one of its own."""
+class Listener:
+    """A context manager around a server on loopback: it listens inside."""
+
+    def __init__(self, server: TCPServer) -> None:
+        self._server = server
+        self._thread = threading.Thread(target=server.serve_forever, args=(0.05,), name=type(self).__name__)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, `HOST:PORT`."""
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+
+class Webhook(Listener):
+    """Any path will do, so that each receiver can have one of its own."""
 
     def __init__(self) -> None:
         self._got: list[Notified] = []
@@ -49,22 +72,12 @@ class Webhook:
             def log_message(self, *_: object) -> None:
                 """Print nothing: a test's output is its own."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="webhook")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
 
     @property
     def url(self) -> str:
         """Where it listens, without a path."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://{self.address}"
 
     def got(self, name: str | None = None, *, status: str = "firing") -> list[Notified]:
         """The alerts that came so far in one status (`firing` or `resolved`), of one alertname or all, oldest first."""
