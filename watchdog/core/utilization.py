@@ -298,8 +298,6 @@ class UtilizationMeter:
         card = self._cards.get(holder.gpu)
         if card is None or not card.unclear.isdisjoint(held.pids):
             return None
-        if card.ratio == 0.0 and not card.by_pid:
-            return 0.0
         by_pid, total = card.by_pid or {}, 0.0
         is_doubtful = bool(card.ratio) and not any(by_pid.values())
         for pid, is_client in held.pids.items():
