@@ -1,5 +1,6 @@
 """The life of an installation whose brakes hold: upgraded, rolled back, stopped, replayed, uninstalled."""
 
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -159,9 +160,12 @@ def test_an_older_journal_is_migrated(braked: Braked) -> None:
     """The migration that exists: tables without the node's past, which no release has written. The brakes hold."""
 
     def age() -> None:
-        newer = ("past", "past_span", "maintenance", "left_pod", "listed", "transfer")
-        tables = tuple(f"DROP TABLE {each}" for each in newer)
-        columns = (f"ALTER TABLE occurrence DROP COLUMN {each}" for each in ("account", "used_beside"))
+        newer = "\n".join(MIGRATIONS[2:])
+        tables = (f"DROP TABLE {each}" for each in re.findall(r"CREATE TABLE (\w+)", newer))
+        columns = (
+            f"ALTER TABLE {table} DROP COLUMN {column}"
+            for table, column in re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", newer)
+        )
         assert braked.journal(*tables, *columns, "PRAGMA user_version = 2") == 2
 
     with braked.exchanged():
