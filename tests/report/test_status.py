@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from tests.node.support import run_python
 from tests.report.build import (
     KILL,
     NOTEBOOKS,
@@ -29,9 +30,11 @@ from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Gpu, MaintenanceStart, Place, PlaceKind, PodList
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration
 from watchdog.core.units import LARGEST
+from watchdog.report.card_hours import NodeHours, OwnerHours, encode_hours
 from watchdog.report.sentences.node import maintenance_clause, under_maintenance
 from watchdog.report.status import GpuStatus, HealthStatus, Moment, decode, encode
 from watchdog.report.status_build import status_of
+from watchdog.report.summary import encoded, summary_of
 
 EXPECTED = """
 {"node": "n1", "at": "2027-01-15T08:00:09.000Z", "mode": "enforce", "enforcing": true, "suspended": [], "stopped_why": null, "stops": [],
@@ -380,3 +383,26 @@ def test_what_the_daemon_sends_its_commands_understand() -> None:
     for each in (encode(read), status_document(climbing(9))):  # also: whole seconds stay whole
         text = json.dumps(each)
         assert json.dumps(encode(decode(text.encode()))) == text
+
+
+def test_threads_may_read_their_first_documents_at_once() -> None:
+    """No type is prepared as it is first decoded: msgspec does so in Python code, where another thread can come in."""
+    status = status_of(climbing(9))
+    hours = NodeHours(node="n1", since=status.at, until=status.at, owners=(OwnerHours(namespace="a"),))
+    documents = {
+        "status.decode": json.dumps(encode(status)).encode(),
+        "summary.decode_summary": encoded(summary_of(status)),
+        "card_hours.decode_hours": encode_hours(hours),
+    }
+    for name, document in documents.items():
+        code = f"""
+import sys
+from pathlib import Path
+from watchdog.report import card_hours, status, summary
+ran = set()
+sys.setprofile(lambda frame, *_: ran.add(Path(frame.f_code.co_filename).parent.name))
+{name}({document!r})
+sys.setprofile(None)
+print(*sorted(ran & {{"report", "msgspec"}}))
+"""
+        assert run_python(code) == "report\n", name

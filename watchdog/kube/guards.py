@@ -32,12 +32,15 @@ class _Names(msgspec.Struct, frozen=True, gc=False):
     items: list[_Named] = []
 
 
+_NAMES: Final = msgspec.json.Decoder(_Names)
+
+
 def other_node(api: Api, name: str) -> str:
     """The name of any node but this one; empty if there is none, or this account can't see it."""
     query: Query = {"fieldSelector": f"metadata.name!={name}", "limit": 1}
     response = api.call("GET", "/api/v1/nodes", query, read_timeout_s=_TIMEOUT_S)
     try:
-        names = msgspec.json.decode(response.body, type=_Names) if response.is_good else _Names()
+        names = _NAMES.decode(response.body) if response.is_good else _Names()
     except DECODE_ERRORS:
         return ""
     return next((each.metadata.name for each in names.items), "")

@@ -31,6 +31,9 @@ class _Answer(msgspec.Struct, rename="camel", gc=False):
     git_version: str = ""
 
 
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAccount:
     """The account that the API server sees."""
@@ -98,6 +101,6 @@ def _is_any(api: Api, path: str, selector: str) -> bool | None:
 
 def _decode(response: ApiResponse) -> _Answer | None:
     try:
-        return msgspec.json.decode(response.body, type=_Answer) if response.is_good else None
+        return _ANSWER.decode(response.body) if response.is_good else None
     except DECODE_ERRORS:
         return None

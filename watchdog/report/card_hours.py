@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct, structs
 
 from watchdog.core.utilization import CardSeconds, Spender
-from watchdog.report.status import Moment, decoded, encode
+from watchdog.report.status import Moment, decoded, decoder_of, encode
 
 HOUR_S: Final = 3600
 # Of an answer, by what was held; those beyond it are added up by namespace. A week has some hundreds of owners.
@@ -99,6 +99,9 @@ def encode_hours(hours: NodeHours) -> bytes:
     return json.dumps(encode(hours), separators=(",", ":"), ensure_ascii=False).encode("utf-8", errors="replace")
 
 
+_NODE_HOURS: Final = decoder_of(NodeHours)
+
+
 def decode_hours(body: bytes) -> NodeHours:
     """The card-hours in a JSON document; StatusError names the first place that does not fit."""
-    return decoded(body, NodeHours)
+    return decoded(body, _NODE_HOURS)

@@ -617,13 +617,21 @@ def encode(value: Struct) -> dict[str, Any]:
 
 def decode(body: bytes) -> Status:
     """The status in a JSON document; StatusError names the first place that does not fit."""
-    return decoded(body, Status)
+    return decoded(body, _STATUS)
 
 
-def decoded(body: bytes, kind: type[DocumentT]) -> DocumentT:
-    """A document of this kind; StatusError names the first place that does not fit."""
+def decoder_of(kind: type[DocumentT]) -> "msgspec.json.Decoder[DocumentT]":
+    """The decoder of one kind of document, for any thread if it is made when its module is imported."""
+    # msgspec prepares a type when it is first used, and other threads find it before its last field is filled in:
+    # between two fields it runs Python code, and a thread that then decodes follows a null pointer
+    # (`StructInfo_Convert_lock_held` in _core.c of msgspec 0.22). Commands that ask several daemons at once died of it.
+    return msgspec.json.Decoder(kind, dec_hook=_moment)
+
+
+def decoded(body: bytes, decoder: "msgspec.json.Decoder[DocumentT]") -> DocumentT:
+    """A document of the decoder's kind; StatusError names the first place that does not fit."""
     try:
-        return msgspec.json.decode(body, type=kind, dec_hook=_moment)
+        return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StatusError(f"its answer is not a status as gpu-watchdog writes it: {inert(str(error), 300)}") from error
 
@@ -639,6 +647,9 @@ def _moment(_type: type, value: object) -> Moment:
     if moment is None or moment.tzinfo is None or not _EARLIEST < moment < _LATEST:
         raise ValueError("Expected a time as RFC 3339 writes it")
     return Moment(moment.timestamp())
+
+
+_STATUS: Final = decoder_of(Status)
 
 
 def json_seconds(seconds: float) -> float:

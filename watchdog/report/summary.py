@@ -20,6 +20,7 @@ from watchdog.report.status import (
     Status,
     StatusError,
     decoded,
+    decoder_of,
     encode,
 )
 from watchdog.report.text import inert
@@ -237,8 +238,11 @@ def _accounts(status: Status) -> Iterator[AccountSummary]:
         )
 
 
+_SUMMARY: Final = decoder_of(Summary)
+
+
 def decode_summary(body: bytes) -> Summary:
     """The summary in a JSON document; StatusError names the first place that does not fit."""
     if len(body) > 4 * MOST_BYTES:
         raise StatusError(f"its answer has {len(body)} bytes, and a summary at most {MOST_BYTES}")
-    return decoded(body, Summary)
+    return decoded(body, _SUMMARY)
