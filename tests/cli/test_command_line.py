@@ -213,17 +213,3 @@ def test_a_policy_without_the_table_has_no_resource(tmp_path: Path) -> None:
     reported = withdraw("--policy", str(policy), "--all-nodes")
     assert (reported.returncode, reported.stdout) == (1, "")
     assert reported.stderr == f"{policy} has no [capacity] table: give the resource with --resource\n"
-
-
-@pytest.mark.parametrize("name", ["Thread-1 (_proxy)", "another"])
-def test_a_port_forward_that_is_left_does_not_crash_the_exit(name: str) -> None:
-    """Its thread reads through OpenSSL, which an ordinary exit ends under it: then nothing of that kind runs."""
-    code = f"""
-import atexit, sys, threading, time
-from watchdog.cli.main import main
-threading.Thread(target=time.sleep, args=(600,), daemon=True, name={name!r}).start()
-atexit.register(print, "an ordinary exit")
-main(["--version"])
-"""
-    is_left = name != "another"
-    assert run_python(code).splitlines()[1:] == ([] if is_left else ["an ordinary exit"])

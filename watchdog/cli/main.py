@@ -5,11 +5,10 @@ import errno
 import os
 import re
 import sys
-import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -64,30 +63,14 @@ class _Commands(click.Group):
             if error.errno not in _UNWRITTEN or error.filename is not None:
                 raise
             _exit_unwritten(error)
-        except SystemExit as end:
-            if _has_forwards() and isinstance(end.code, int):
-                _flush(streams)
-                os._exit(end.code)
-            raise
         finally:
-            _flush(streams)
-
-
-def _has_forwards() -> bool:
-    """Whether a thread of a port-forward is left: an ordinary exit ends OpenSSL while it reads, which can crash."""
-    return any(thread.daemon and thread.name.endswith("(_proxy)") for thread in threading.enumerate())
-
-
-def _flush(streams: Iterable[TextIO]) -> None:
-    """Write what is buffered; otherwise the interpreter does, and if that fails, ends with a code of its own: 120.
-
-    https://docs.python.org/3/library/sys.html#sys.exit
-    """
-    try:
-        for stream in streams:
-            stream.flush()
-    except OSError as error:
-        _exit_unwritten(error)
+            # Otherwise the interpreter writes what is buffered, and if that fails, ends with a message and code of its
+            # own: 120 (https://docs.python.org/3/library/sys.html#sys.exit).
+            try:
+                for stream in streams:
+                    stream.flush()
+            except OSError as error:
+                _exit_unwritten(error)
 
 
 def _exit_unwritten(error: OSError) -> NoReturn:
