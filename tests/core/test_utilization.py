@@ -324,6 +324,16 @@ def test_a_process_that_has_ended_computes_nothing() -> None:
     assert watched.last.by_account[AccountKey(uid="a")] == 0.5
 
 
+@pytest.mark.parametrize("ratio", [0.9, 0.0])
+def test_a_pod_whose_processes_have_ended_is_neither_busy_nor_idle(ratio: float) -> None:
+    """What it last was does not stay: it holds nothing now, though it still declares memory."""
+    watched = Watched()
+    watched.see((held("a", 40 * Gi),), ratio, {100: ratio}, times=8)
+    last = watched.see((held("a"),), 0.0, {})
+    assert (last.by_account, last.idle_s, last.known_idle_s) == ({}, {}, {})
+    assert not last.is_idle_holder(AccountKey(uid="a"), IDLE)
+
+
 def test_an_account_on_two_cards_has_the_mean_of_both() -> None:
     """Busy on one of its two cards, a pod is half busy."""
     cards = [replace(gpu(number), total=SIZE, reserved=0) for number in range(2)]
@@ -341,3 +351,4 @@ def test_an_account_on_two_cards_has_the_mean_of_both() -> None:
         both = (replace(account, uses=uses),)
         seen = watched.meter.add(at_s, watched._seen, both, (replace(reading, at_s=at_s),), IDLE, gap_s=30.0)
     assert seen.by_account == {AccountKey(uid="a"): 0.5}
+    assert seen.holders == {AccountKey(uid="a"): [Holder("a", "main", "GPU-0"), Holder("a", "main", "GPU-1")]}

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.report.build import Clock, climbing, killed, quiet
+from tests.report.build import Clock, activity, climbing, killed, quiet
 from tests.worlds import Gi, at
 from watchdog.core.assessment import AccountKey
 from watchdog.core.policy import Do
-from watchdog.core.utilization import Utilization
+from watchdog.core.utilization import CardUtilization, Holder, Utilization
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.web import HttpRequest, HttpResponse, route
 from watchdog.report.status import Moment, RecentStatus
@@ -33,6 +33,16 @@ def document(endpoints: Endpoints, target: str = POD) -> dict[str, Any]:
     return found
 
 
+def busy_parts(ratios: dict[str, float]) -> Utilization:
+    """How busy containers of a/trainer are, each on both of its cards."""
+    key, gpus = AccountKey(uid="u1"), ("GPU-0", "GPU-1")
+    by_holder = {Holder("u1", name, uuid): ratio for name, ratio in ratios.items() for uuid in gpus}
+    return Utilization(
+        cards={uuid: CardUtilization(gpu=uuid, ratio=0.9) for uuid in gpus},
+        by_account={key: sum(ratios.values())}, by_holder=by_holder, holders={key: [*by_holder]},
+    )  # fmt: skip
+
+
 def test_before_the_first_cycle_there_is_none(endpoints: Endpoints) -> None:
     """503 and the reason, as for the status."""
     response = get(endpoints)
@@ -50,10 +60,38 @@ def test_the_hour_of_a_pod(endpoints: Endpoints, clock: Clock) -> None:
     (series,) = found.pop("series")
     (point,) = series.pop("points")
     assert found == {"pod": "a/trainer", "minutes": 60, "series_in_all": 1, "actions": []}
-    assert series == {"uid": "u1", "container": None, "gpu": None}
+    assert series == {"uid": "u1", "container": None, "gpu": None, "containers": [], "containers_in_all": 0}
     assert point.pop("at") == rfc3339(at(0).wall_s - at(0).boottime_s % 15)
     amounts = {"min": 4 * Gi, "max": int(12.4 * Gi), "last": int(12.4 * Gi), "allowed": allowed}
     assert point == {**amounts, "utilization": 0.35}
+
+
+def test_the_utilisation_of_each_container_on_each_card(endpoints: Endpoints, clock: Clock) -> None:
+    """An account can be a whole pod: who of it computes, and on which card, is told apart, at the account's points."""
+    endpoints.publish(quiet(0, utilization=activity(None)))
+    endpoints.publish(quiet(15, utilization=busy_parts({"main": 0.7, "si\x1bde": 0.1})))
+    clock.second = 45
+    (series,) = document(endpoints)["series"]
+    times = [point["at"] for point in series["points"]]
+    gap = [None, None]
+    assert [(each["container"], each["gpu"]) for each in series["containers"]] == [
+        ("main", "GPU-0"), ("main", "GPU-1"), ("si\\x1bde", "GPU-0"), ("si\\x1bde", "GPU-1"),
+    ]  # fmt: skip
+    for each, ratio in zip(series["containers"], (0.7, 0.7, 0.1, 0.1), strict=True):
+        assert [point["at"] for point in each["points"]] == times
+        assert [point["utilization"] for point in each["points"]] == [None, ratio, *gap]
+    assert [point["utilization"] for point in series["points"]] == [None, 0.8, *gap]
+    assert series["containers_in_all"] == 4
+    assert "containers" not in document(endpoints, "/api/history?gpu=0")["series"][0]
+    (short,) = document(endpoints, f"{POD}&minutes=1")["series"]
+    assert {len(each["points"]) for each in short["containers"]} == {len(short["points"])}
+
+
+def test_of_too_many_containers_some_are_listed(endpoints: Endpoints, clock: Clock) -> None:
+    """A pod with a hundred containers on two cards does not make megabytes, and how many there are is said."""
+    endpoints.publish(quiet(0, utilization=busy_parts({f"c{number:02}": 0.01 for number in range(100)})))
+    (series,) = document(endpoints)["series"]
+    assert (len(series["containers"]), series["containers_in_all"]) == (40, 200)
 
 
 def test_a_gap_is_a_point_without_values(endpoints: Endpoints, clock: Clock) -> None:

@@ -133,10 +133,12 @@ def quiet(second: float = 0.0, **more: object) -> CycleReport:
 def activity(ratio: float | None, idle_s: float | None = None, card: CardUtilization | None = None) -> Utilization:
     """How busy a/trainer is and for how long it has been idle; its two cards are busy for half of the time."""
     key, gpus = AccountKey(uid="u1"), ("GPU-0", "GPU-1")
+    holders = [Holder("u1", name, uuid) for name in ("main", "side") for uuid in gpus]
     return Utilization(
         cards={uuid: replace(card or CardUtilization(gpu=uuid, ratio=0.5), gpu=uuid) for uuid in gpus},
         by_account={key: ratio},
-        by_holder={Holder("u1", name, uuid): ratio for name in ("main", "side") for uuid in gpus},
+        by_holder=dict.fromkeys(holders, ratio),
+        holders={key: holders},
         idle_s={} if idle_s is None else {key: idle_s},
     )
 

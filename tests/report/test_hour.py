@@ -15,7 +15,7 @@ from watchdog.core.assessment import AccountKey
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST
-from watchdog.core.utilization import CardUtilization, Utilization
+from watchdog.core.utilization import CardUtilization, Holder, Utilization
 from watchdog.report.hour import ABOVE, HOUR_S, LEVELS, MOST_POINTS, POINT_S, Hour, Mark, Point, Series, amount_of, card
 
 GAP_S = 2.0
@@ -177,6 +177,47 @@ def test_utilisation_is_that_of_accounts_and_cards() -> None:
         series = hour.get(key)
         assert series is not None
         assert [each.utilization for each in series.points(0, 2e9, at(15).boottime_s)] == [ratio, None]
+
+
+MAIN, SIDE, OTHER = (Holder("u1", name, uuid) for name, uuid in (("main", "G0"), ("side", "G0"), ("main", "G1")))
+# The ratio of an account, and of its parts.
+Reading = tuple[float | None, dict[Holder, float]]
+
+
+@st.composite
+def readings(draw: st.DrawFn) -> Reading:
+    """What a driver can say of an account: of one part it is the account's, and of any it may be unknown."""
+    parts = draw(st.dictionaries(st.sampled_from([MAIN, SIDE, OTHER]), st.none() | st.floats(0, 1), max_size=3))
+    known = {part: ratio for part, ratio in parts.items() if ratio is not None}
+    is_known = parts and len(known) == len(parts)
+    return (min(sum(known.values()) / len({part.gpu for part in parts}), 1.0) if is_known else None), known
+
+
+@given(st.lists(st.tuples(st.sampled_from([10.0, 15.0, 40.0, 900.0, 4000.0]), readings()), max_size=30))
+def test_each_container_on_a_card_has_the_utilisation_that_was_said_of_it(cycles: list[tuple[float, Reading]]) -> None:
+    """Whatever parts an account has one after the other: of each it is known when it was, and nothing else is."""
+    series, at_s, said = Series(("a", "p")), 1000.0, dict[tuple[Holder, float], float]()
+    for passed_s, (ratio, known) in cycles:
+        at_s += passed_s
+        series.see_utilization(at_s, ratio, known)
+        for part, own in known.items():
+            said[part, float(at_s // POINT_S * POINT_S)] = own
+    parts = series.parts
+    for number in range(MOST_POINTS):
+        of_s = (at_s // POINT_S - number) * POINT_S
+        for part in (MAIN, SIDE, OTHER):
+            expected, found = said.get((part, of_s)), parts[part].at(of_s) if part in parts else None
+            assert (found is None) == (expected is None), (part, number)
+            assert found is None or expected is None or abs(found - expected) <= 0.01
+
+
+def test_of_one_container_on_one_card_nothing_is_kept_twice() -> None:
+    """Nearly all accounts are such: 1,000 of them would take as much again."""
+    series = Series(("a", "p"))
+    for number in range(300):
+        series.see_utilization(1000.0 + 15 * number, number / 300, {MAIN: number / 300})
+    assert series.parts == {MAIN: series._busy}
+    assert series.parts[MAIN] is series._busy
 
 
 def test_in_a_blind_cycle_nothing_is_known() -> None:

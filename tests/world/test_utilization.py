@@ -1,5 +1,6 @@
 """Pods that hold memory and compute nothing, on a driver that gives numbers and on one that says 0 of everybody."""
 
+import json
 import os
 import signal
 from dataclasses import replace
@@ -49,6 +50,9 @@ def test_who_holds_memory_and_computes_nothing_is_reported_and_left_alone(any_wo
         )
         assert (found["small"]["idle"], found["small"]["utilization"]) == (False, 0.0)
         assert found["notebook"]["containers"][0]["utilization"] == 0.0
+        (hour,) = json.loads(running.get("/api/history?pod=ns/trainer")[1])["series"]
+        (main,) = hour["containers"]
+        assert (main["container"], main["points"][-1]["utilization"]) == ("main", 0.6)
         running.wait(lambda _: len(running.events("idle")) == 3)
         page = running.get("/metrics")[1]
         assert 'gpu_watchdog_container_gpu_utilization_ratio{container="main"' in page

@@ -109,6 +109,8 @@ class Utilization:
     by_holder: Mapping[Holder, float | None] = field(default_factory=dict)
     # That of each account: the mean of the cards on which it holds memory.
     by_account: Mapping[AccountKey, float | None] = field(default_factory=dict)
+    # The containers on cards of which each account consisted in the last reading.
+    holders: Mapping[AccountKey, Sequence[Holder]] = field(default_factory=dict)
     # For how long each account that holds enough has computed nothing for certain; without an entry: not at all, or
     # that is unknown.
     idle_s: Mapping[AccountKey, float] = field(default_factory=dict)
@@ -177,6 +179,7 @@ class UtilizationMeter:
         self._cards: dict[str, CardUtilization] = {}
         self._by_holder: dict[Holder, float | None] = {}
         self._by_account: dict[AccountKey, float | None] = {}
+        self._holders: Mapping[AccountKey, Sequence[Holder]] = {}
         self._idle_s: dict[AccountKey, float] = {}
         self._restored: dict[AccountKey, float] = {}
         self._reported: set[AccountKey] = set()
@@ -218,6 +221,7 @@ class UtilizationMeter:
             cards=self._cards,
             by_holder=self._by_holder,
             by_account=self._by_account,
+            holders=self._holders,
             idle_s=dict(self._idle_s),
             found_idle=frozenset(new),
             by_namespace=self._by_namespace,
@@ -267,7 +271,7 @@ class UtilizationMeter:
         self._read_s = reading.at_s
         self._cards = {card.gpu: card for card in reading.cards}
         # New ones, since other threads read those of earlier cycles.
-        self._by_holder, self._by_account = {}, dict(self._by_account)
+        self._by_holder, self._by_account = {}, {}
         self._trust()
         spent: dict[Spender, CardSeconds] = {}
         for holder, held in self._held.items():
@@ -316,6 +320,7 @@ class UtilizationMeter:
         by_account: defaultdict[AccountKey, list[Holder]] = defaultdict(list)
         for holder, held in self._held.items():
             by_account[held.account].append(holder)
+        self._holders = by_account
         for account, parts in by_account.items():
             used = self._used.get(account)
             known = [ratio for holder in parts if (ratio := self._by_holder.get(holder)) is not None]
@@ -328,6 +333,9 @@ class UtilizationMeter:
             elif is_known and used is not None:
                 is_new = not any(self._held[holder].seconds for holder in parts)
                 self._idle_s[account] = self._idle_s.get(account, 0.0) + (0.0 if is_new else passed_s)
+        for account in self._idle_s.keys() - by_account.keys():
+            if (used := self._used.get(account)) is not None and used < idle.above:
+                del self._idle_s[account]
 
     def _may_compute(self, holder: Holder) -> bool:
         """Whether the card computes, and its driver has never said of such a process that it did."""

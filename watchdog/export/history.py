@@ -1,5 +1,6 @@
 """`/api/history`: the last hour of a pod's accounts, or of a GPU, in numbers, and the actions in it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 from urllib.parse import parse_qs
@@ -15,6 +16,8 @@ from watchdog.report.text import inert, rfc3339
 _MOST_MINUTES: Final = int(HOUR_S // 60)
 # A pod can have hundreds of accounts, with 25 kB each.
 _MOST_SERIES: Final = 20
+# Of all series together, with 13 kB each.
+_MOST_CONTAINERS: Final = 40
 _LONGEST: Final = 600
 _MOST_FIELDS: Final = 8
 
@@ -78,18 +81,19 @@ def history_document(query: HistoryQuery, hour: Hour, status: Status, known_s: f
         why = f"nothing was seen of {query.subject} in the last hour"
         raise NothingSeenError(f"{why}: `gpu-watchdog history` in the watchdog's pod goes further back")
     subject = {"pod": inert(query.title, _LONGEST)} if query.pod else {"gpu": found[0][0].gpu}
+    most = _MOST_CONTAINERS // max(min(len(found), _MOST_SERIES), 1)
+    shown: list[dict[str, Any]] = []
+    for key, series in found[-_MOST_SERIES:]:
+        points = [*hour.points(series, since_s, known_s, now.boottime_s)]
+        times = [_at(point.at_s, now) for point in points]
+        whose = {"uid": key.uid or None, "container": key.container, "gpu": key.gpu}
+        amounts = [{"at": at, **_amounts(point)} for at, point in zip(times, points, strict=True)]
+        parts = _containers(series, points, times, most) if query.pod else {}
+        shown.append({**whose, "points": amounts, **parts})
     return {
         **subject,
         "minutes": query.minutes,
-        "series": [
-            {
-                "uid": key.uid or None,
-                "container": key.container,
-                "gpu": key.gpu,
-                "points": [_point(each, now) for each in hour.points(series, since_s, known_s, now.boottime_s)],
-            }
-            for key, series in found[-_MOST_SERIES:]
-        ],
+        "series": shown,
         "series_in_all": len(found),
         "actions": actions,
     }
@@ -107,9 +111,25 @@ def _found(query: HistoryQuery, hour: Hour, status: Status) -> tuple[tuple[Accou
     return () if series is None else ((card(uuid), series),)
 
 
-def _point(point: Point, now: Now) -> dict[str, Any]:
+def _containers(series: Series, points: Sequence[Point], times: Sequence[str], most: int) -> dict[str, Any]:
+    """The utilisation of an account's containers on each card at its points; of too many those known last."""
+    parts = series.parts
+    read = {part: [busy.at(point.at_s) for point in points] for part, busy in parts.items()}
+    found = {part: ratios for part, ratios in read.items() if any(ratio is not None for ratio in ratios)}
+    latest = sorted(found, key=lambda part: (-parts[part].last, part))[:most]
+    shown = [
+        {
+            "container": inert(part.container),
+            "gpu": part.gpu,
+            "points": [{"at": at, "utilization": ratio} for at, ratio in zip(times, found[part], strict=True)],
+        }
+        for part in sorted(latest)
+    ]
+    return {"containers": shown, "containers_in_all": len(found)}
+
+
+def _amounts(point: Point) -> dict[str, Any]:
     return {
-        "at": _at(point.at_s, now),
         "min": point.low,
         "max": point.high,
         "last": point.last,

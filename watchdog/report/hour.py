@@ -1,7 +1,8 @@
 """The last hour: what each account and card used against what it may use, in points of 15 s.
 
 A point has the lowest, highest and last amount of its time. An amount holds until the next one, so only changes take
-memory, and a node that is quiet takes next to none. Utilisation differs in every reading: each point has a byte of it.
+memory, and a node that is quiet takes next to none. Utilisation differs in every reading: each point has a byte of it,
+for each account, card, and container on a card. Of an account that is one container on one card they are the same.
 """
 
 import math
@@ -14,7 +15,7 @@ from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Gpu
 from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST
-from watchdog.core.utilization import NO_UTILIZATION, CardUtilization, Utilization
+from watchdog.core.utilization import NO_UTILIZATION, CardUtilization, Holder, Utilization
 
 POINT_S: Final = 15
 MOST_POINTS: Final = 240
@@ -62,10 +63,43 @@ class Mark(NamedTuple):
     account: AccountKey
 
 
+class Busy(NamedTuple):
+    """The utilisation of an hour, a byte for each point."""
+
+    # The number of the last point in which it is known.
+    last: int = -1
+    # Those up to it, the oldest first.
+    percents: bytes = b""
+
+    def put(self, slot: int, ratio: float) -> "Busy":
+        """The same with a ratio from 0 to 1 in the last point or a later one."""
+        last, percents = self
+        # Little is not nothing.
+        percent = max(round(100 * ratio), 1) if ratio else 0
+        if slot == last and percent == percents[-1]:
+            return self
+        skipped = min(slot - last - 1, MOST_POINTS) if percents else 0
+        before = percents if slot > last else percents[:-1]
+        known = before + bytes([_NOT_READ]) * skipped + bytes([percent])
+        return Busy(slot, known[-MOST_POINTS - 1 :])
+
+    def at(self, at_s: float) -> float | None:
+        """The ratio in the point of a moment (CLOCK_BOOTTIME); None: unknown."""
+        place = int(at_s // POINT_S) - self.last - 1
+        percent = self.percents[place] if -len(self.percents) <= place < 0 else _NOT_READ
+        return None if percent == _NOT_READ else percent / 100
+
+
+_NEVER_READ: Final = Busy()
+_NO_PARTS: Final[Mapping[Holder, float]] = {}
+
+
 class Series:
     """The hour of one account or card. One thread puts amounts in, any thread may read."""
 
-    __slots__ = ("_allowed", "_busy", "_drawn", "_rows", "_used", "first_s", "marks", "name", "seen_s")
+    __slots__ = (
+        "_allowed", "_busy", "_drawn", "_only", "_parts", "_rows", "_used", "first_s", "marks", "name", "seen_s",
+    )  # fmt: skip
 
     def __init__(self, name: tuple[str, str]) -> None:
         # The namespace and the name of its pod; empty for a card.
@@ -77,8 +111,12 @@ class Series:
         self._rows: array[int] = array("q")
         self._used: int | None = None
         self._allowed: int | None = None
-        # The number of the last point whose utilisation is known, and those up to it, the oldest first; replaced whole.
-        self._busy: tuple[int, bytes] = (-1, b"")
+        # Its utilisation; replaced whole.
+        self._busy = _NEVER_READ
+        # The only container on a card that it has consisted of, whose utilisation is the same; or that of each of them,
+        # replaced whole.
+        self._only: Holder | None = None
+        self._parts: Mapping[Holder, Busy] = {}
         # The last sparkline, and what it was drawn from.
         self._drawn: tuple[object, str] = (None, "")
 
@@ -92,16 +130,30 @@ class Series:
         if used != self._used or allowed != self._allowed or not self._rows:
             self.put(at_s, used, allowed)
 
-    def see_utilization(self, at_s: float, ratio: float) -> None:
-        """Take in the utilisation as of a cycle, from 0 to 1."""
-        slot, (last, percents) = int(at_s // POINT_S), self._busy
-        # Little is not nothing.
-        percent = max(round(100 * ratio), 1) if ratio else 0
-        if slot != last or percent != percents[-1]:
-            skipped = min(slot - last - 1, MOST_POINTS) if percents else 0
-            before = percents if slot > last else percents[:-1]
-            known = before + bytes([_NOT_READ]) * skipped + bytes([percent])
-            self._busy = slot, known[-MOST_POINTS - 1 :]
+    def see_utilization(self, at_s: float, ratio: float | None, parts: Mapping[Holder, float] = _NO_PARTS) -> None:
+        """Take in the utilisation as of a cycle, from 0 to 1, and that of those of its parts of which it is known."""
+        slot = int(at_s // POINT_S)
+        self._see_parts(slot, ratio, parts)  # first: a reader takes the account's for that of its only part
+        if ratio is not None:
+            self._busy = self._busy.put(slot, ratio)
+
+    def _see_parts(self, slot: int, ratio: float | None, known: Mapping[Holder, float]) -> None:
+        before = self._parts
+        if not before:
+            if not self._busy.percents and len(known) == 1:
+                self._only = next(iter(known))
+            if known.items() <= {(self._only, ratio)}:
+                return
+            before = {} if self._only is None else {self._only: self._busy}
+        kept = {part: busy for part, busy in before.items() if busy.last > slot - MOST_POINTS}
+        self._parts = kept | {part: kept.get(part, _NEVER_READ).put(slot, own) for part, own in known.items()}
+        self._only = None
+
+    @property
+    def parts(self) -> Mapping[Holder, Busy]:
+        """The utilisation of each container on a card that an account has consisted of; without those never known."""
+        busy, only = self._busy, self._only  # before its parts: they are put in first
+        return self._parts or ({only: busy} if only is not None and busy.percents else {})
 
     def put(self, at_s: float, used: int | None, allowed: int | None) -> None:
         """Put in what is used from a moment on (CLOCK_BOOTTIME); None: it is unknown."""
@@ -155,16 +207,13 @@ class Series:
         if not rows:
             return
         known, row, following = int(known_s // POINT_S), 0, 0
-        last_busy, percents = self._busy
-        first_busy = last_busy - len(percents) + 1
+        busy = self._busy
         for slot in range(max(int(since_s // POINT_S), rows[_SLOT]), int(now_s // POINT_S) + 1):
             while following < len(rows) and rows[following + _SLOT] <= slot:
                 row, following = following, following + _WIDTH
             begins, low, high, last, allowed = rows[row : row + _WIDTH]
-            at_s, percent = float(slot * POINT_S), _NOT_READ
-            if first_busy <= slot <= last_busy:
-                percent = percents[slot - first_busy]
-            utilization = None if percent == _NOT_READ else percent / 100
+            at_s = float(slot * POINT_S)
+            utilization = busy.at(at_s)
             if slot > known or last == _UNKNOWN:
                 yield Point(at_s, utilization=utilization)
             else:
@@ -298,9 +347,12 @@ class Hour:
         if of[0] is self._busy_of[0] and of[1] == self._busy_of[1]:
             return
         self._busy_of = of
+        by_holder = utilization.by_holder
         for key, ratio in utilization.by_account.items():
-            if ratio is not None and (series := self._series.get(key)) is not None:
-                series.see_utilization(at_s, ratio)
+            if (series := self._series.get(key)) is not None:
+                parts = {each: by_holder.get(each) for each in utilization.holders.get(key, ())}
+                known = {each: own for each, own in parts.items() if own is not None}
+                series.see_utilization(at_s, ratio, known)
         for gpu, busy in utilization.cards.items():
             if busy.ratio is not None and (series := self._series.get(card(gpu))) is not None:
                 series.see_utilization(at_s, busy.ratio)
