@@ -21,7 +21,7 @@ from tools.programs import NoProgramsError, vnu
 from watchdog.core.assessment import AccountKey
 from watchdog.core.model import Owner, Snapshot
 from watchdog.core.policy import Declaration, Do
-from watchdog.core.utilization import CardUtilization
+from watchdog.core.utilization import CardUtilization, Holder, Utilization
 from watchdog.report.status import Moment
 
 pytestmark = [pytest.mark.slow]
@@ -65,6 +65,27 @@ def _with_gaps() -> Watched:
 def _undeclared() -> Watched:
     made = Watched(story=Story(pods=(trainer(containers=(container("main", of="u1"), container("side", of="u1"))),)))
     made.live(lambda second: trainer_node(5.3, second), 600)
+    return made
+
+
+def _busy() -> Watched:
+    made = _over(1500)
+    made.utilization = activity(0.35)
+    made.live(lambda second: trainer_node(7.0, second), 2700, 1515)
+    made.utilization = activity(None, card=CardUtilization(gpu="", why="it does not say"))
+    made.live(lambda second: trainer_node(7.0, second), 3000, 2715)
+    made.utilization = activity(0.004)
+    made.live(lambda second: trainer_node(7.0, second), 3600, 3015)
+    return made
+
+
+def _busy_in_many_parts() -> Watched:
+    holders = [Holder("u1", name, uuid) for name in ("main", "side", "third") for uuid in ("GPU-0", "GPU-1")]
+    made, key = Watched(), AccountKey(uid="u1")
+    made.utilization = Utilization(
+        by_account={key: 0.5}, by_holder={each: n / 6 for n, each in enumerate(holders)}, holders={key: holders}
+    )
+    made.live(lambda second: trainer_node(6.0, second), 3600)
     return made
 
 
@@ -113,6 +134,9 @@ LIVED: Final[Mapping[str, tuple[Callable[[], Watched], str]]] = {
     "long names": (_long, f"/pods/{_LONG[0]}/{_LONG[1]}"),
     "an instance": (_mig, "/gpus/0/1"),
     "a card": (_gone, "/gpus/0"),
+    "busy": (_busy, TRAINER),
+    "busy in many parts": (_busy_in_many_parts, TRAINER),
+    "a busy card": (_busy, "/gpus/0"),
 }
 
 
@@ -178,16 +202,30 @@ def test_the_numbers_of_the_hour_can_be_read(browser: Browser, lived: str) -> No
 
 
 def test_the_plot_is_drawn(browser: Browser, lived: str) -> None:
-    """The line of what was used has an extent, inside the plot."""
+    """The lines of what was used and of utilisation have an extent, inside their plots."""
     with visit(browser, lived, WALL) as seen:
-        box, line = seen.page.locator(".plot").bounding_box(), seen.page.locator(".last[d]").bounding_box()
-        assert box is not None
-        assert line is not None
-        assert line["width"] > 10
-        assert box["x"] - 6 <= line["x"]
-        assert line["x"] + line["width"] <= box["x"] + box["width"] + 6
-        assert box["y"] - 6 <= line["y"]
-        assert line["y"] + line["height"] <= box["y"] + box["height"] + 6
+        plots = [(".plot:not(.busy)", ".last[d]")]
+        if seen.page.locator(".plot.busy").count():
+            plots.append((".plot.busy", "path.busy-0:not(.band)"))
+        for plot, path in plots:
+            box, line = seen.page.locator(plot).bounding_box(), seen.page.locator(path).bounding_box()
+            assert box is not None
+            assert line is not None
+            assert line["width"] > 10
+            assert box["x"] - 6 <= line["x"]
+            assert line["x"] + line["width"] <= box["x"] + box["width"] + 6
+            assert box["y"] - 6 <= line["y"]
+            assert line["y"] + line["height"] <= box["y"] + box["height"] + 6
+
+
+def test_both_plots_have_the_same_axis_of_time(browser: Browser) -> None:
+    """What is above each other was at the same time, on a phone too."""
+    with serving(_busy().endpoints) as server:
+        for size in (PHONE, WALL):
+            with visit(browser, f"http://127.0.0.1:{server.port}{TRAINER}?still", size) as seen:
+                boxes = [seen.page.locator(plot).bounding_box() for plot in (".plot:not(.busy)", ".plot.busy")]
+                (x, width), (other_x, other_width) = [(box["x"], box["width"]) for box in boxes if box is not None]
+                assert (x, width) == (other_x, other_width)
 
 
 def test_the_pages_are_valid_html(lived: str) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.worlds import Gi, Mi, at
 from watchdog.core.assessment import AccountKey
 from watchdog.core.policy import Do
-from watchdog.export.plot import FULL, Level, Moment, Plot, plot
+from watchdog.export.plot import FULL, BusyPart, Level, Moment, Plot, busy_plot, plot
 from watchdog.report.hour import HOUR_S, POINT_S, Mark, Point
 
 NOW = Moment(7200.0, at(0).wall_s)
@@ -175,10 +176,87 @@ def test_the_table_has_the_same_in_numbers() -> None:
     marks = [Mark(NOW.boottime_s - HOUR_S + 620, Do.KILL, ACCOUNT)]
     rows = plot([series(*amounts)], marks, (), NOW).rows
     assert [tuple(row) for row in rows] == [
-        ("07:00", "4Gi", "6Gi", "6Gi", "8Gi", ""),
-        ("07:05", "unknown", "unknown", "unknown", "", ""),
-        ("07:10", "12Gi", "12Gi", "12Gi", "8Gi", "1 kill"),
+        ("07:00", "4Gi", "6Gi", "6Gi", "8Gi", "", ""),
+        ("07:05", "unknown", "unknown", "unknown", "", "", ""),
+        ("07:10", "12Gi", "12Gi", "12Gi", "8Gi", "1 kill", ""),
     ]
+
+
+def busy(*ratios: float | None, used: int = Gi) -> list[Point]:
+    """Points from the hour's beginning on that have a utilisation."""
+    return [replace(each, utilization=ratio) for each, ratio in zip(series(*[used] * len(ratios)), ratios, strict=True)]
+
+
+def part(name: str, *ratios: float | None) -> BusyPart:
+    """A container on a card, from the hour's beginning on."""
+    start_s = NOW.boottime_s - HOUR_S
+    known = {start_s + POINT_S * slot: ratio for slot, ratio in enumerate(ratios) if ratio is not None}
+    return BusyPart(name, known)
+
+
+def test_utilisation_has_a_plot_of_its_own_with_the_same_axis() -> None:
+    """Unknown is hatched and never drawn as 0, and 0 is drawn above the edge, where it can be seen."""
+    drawn = busy_plot([busy(0.5, 0.5, None, 0.0)], (), NOW)
+    assert drawn is not None
+    ((name, line),) = drawn.lines
+    assert (name, spans(line)) == ("", [(0, 8), (12, 17)])
+    half, nothing = (int(each.split("H")[0]) for each in re.findall(r"M\d+ ([^M]*)", line))
+    assert half == drawn.levels[0].at
+    assert drawn.levels[1].at < half < nothing < FULL
+    assert [(gap.at, gap.width) for gap in drawn.gaps] == [(8, 4)]
+    assert drawn.summary == "From 07:00:00 UTC to 07:01:00 UTC: 0% to 50% busy, 0% at the end."
+
+
+def test_a_pod_without_processes_is_no_gap() -> None:
+    """Where nothing ran there is nothing to know: it has neither a line nor hatching."""
+    drawn = busy_plot([busy(0.5), busy(None, None, used=0)], (), NOW)
+    assert drawn is not None
+    assert drawn.gaps == ()
+
+
+def test_where_nothing_is_known_there_is_no_plot_of_utilisation() -> None:
+    """A MIG instance leaves no empty box."""
+    assert busy_plot([busy(None, None)], (part("main"),), NOW) is None
+    assert busy_plot([], (), NOW) is None
+
+
+def test_a_few_containers_have_a_line_each_and_many_a_band() -> None:
+    """Lines of more than four could not be told apart; the least busy of eight cards is still seen."""
+    points = [busy(0.4, 0.4)]
+    few = busy_plot(points, [part("main", 0.6, 0.6), part("side", 0.2, None), part("never")], NOW)
+    assert few is not None
+    assert [name for name, _ in few.lines] == ["main", "side"]
+    assert [spans(line) for _, line in few.lines] == [[(0, 8)], [(0, 4)]]
+    assert (few.parts, few.band) == (0, "")
+    assert few.summary.endswith(": main 60% busy; side 20% busy.")
+    many = busy_plot(points, [part(f"GPU {number}", number / 10, number / 10) for number in range(8)], NOW)
+    assert many is not None
+    assert (len(many.lines), many.parts) == (1, 8)
+    assert many.summary.endswith(", the mean of 8 containers on GPUs: 40% busy.")
+    heights = numbers(many.band)
+    assert max(heights) > many.levels[0].at
+    alone = busy_plot(points, [part("main", 0.4, 0.4)], NOW)
+    assert alone is not None
+    assert [name for name, _ in alone.lines] == [""]
+
+
+@given(st.lists(st.lists(st.none() | st.floats(0, 1), max_size=250), max_size=6))
+def test_no_utilisation_leaves_the_box(found: list[list[float | None]]) -> None:
+    """Law: whatever is known of whichever containers, all coordinates are whole numbers in the box."""
+    parts = [part(f"part {number}", *ratios) for number, ratios in enumerate(found)]
+    drawn = busy_plot([busy(*ratios) for ratios in found], parts, NOW)
+    if drawn is None:
+        assert not any(part.ratios for part in parts)
+        return
+    for path in (drawn.band, *(line for _, line in drawn.lines)):
+        assert all(0 <= each <= FULL for each in numbers(path)), path
+    assert all(gap.at >= 0 and gap.width > 0 and gap.at + gap.width <= FULL for gap in drawn.gaps)
+
+
+def test_the_table_has_the_utilisation_too() -> None:
+    """Each five minutes from the lowest to the highest, also of a pod that came back under its name."""
+    rows = plot([busy(*[0.1] * 5), busy(0.64, 0.003, *[None] * 20)], (), (), NOW).rows
+    assert [row.busy for row in rows] == ["<1-64%", ""]
 
 
 def test_without_a_point_the_plot_is_empty() -> None:

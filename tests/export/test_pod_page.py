@@ -538,8 +538,37 @@ def test_how_busy_a_pod_and_its_gpus_are() -> None:
     assert "How busy it is isn't known: it does not say." in page(made).text("account-0")
     assert "Memory that is held" not in page(made).text("documents")
     card = page(made, "/gpus/0")
-    assert card.text("facts").endswith("Busy unknown How busy GPU 0 is isn't known: it does not say.")
+    assert card.text("facts").endswith("Busy unknown")
+    assert card.text("use").endswith("How busy GPU 0 is isn't known: it does not say.")
     assert card.text("accounts").endswith(" within")
+
+
+def test_the_hour_of_utilisation_has_a_plot_of_its_own() -> None:
+    """Of a pod by container and GPU, of a GPU its own; both with a text for those who do not see them."""
+    made = Watched(utilization=activity(0.35))
+    made.live(lambda second: trainer_node(4.0, second), 600.0)
+    shown, card = page(made), page(made, "/gpus/0")
+    own = "main on GPU 0 35% busy; side on GPU 0 35% busy; main on GPU 1 35% busy; side on GPU 1 35% busy."
+    for seen, section, words in (
+        (shown, "account-0", own),
+        (card, "use", "From 07:59:50 UTC to 08:10:00 UTC: 50% busy."),
+    ):
+        (figure,) = (values for _, values in seen.elements if values.get("class") == "plot busy")
+        assert figure["role"] == "img"
+        assert set(figure["aria-labelledby"].split()) <= set(seen.ids)
+        assert words in seen.text(section)
+    lines = [values for tag, values in shown.elements if tag == "path" and values.get("class", "").startswith("busy-")]
+    assert [each["class"] for each in lines] == ["busy-0", "busy-1", "busy-2", "busy-3"]
+    assert "Busy: main on GPU 0, side on GPU 0, main on GPU 1, side on GPU 1." in shown.text("account-0")
+    assert "Busy: the share of the time in which it computed." in card.text("use")
+    assert "08:00 4Gi 4Gi 4Gi 10.2Gi 35%" in shown.text("account-0")
+
+
+def test_without_utilisation_there_is_no_plot_of_it() -> None:
+    """No empty box, and no empty column in the table."""
+    shown = page(killed())
+    assert all("busy" not in values.get("class", "") for _, values in shown.elements)
+    assert "Limit Actions" in shown.text("account-0")
 
 
 def test_a_mig_instance_and_its_marks() -> None:

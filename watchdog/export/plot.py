@@ -1,11 +1,11 @@
-"""The last hour as a plot: the coordinates of an SVG, and the same in a sentence and as rows of a table.
+"""The last hour as a plot, with one of utilisation: the coordinates of SVGs, and the same as sentences and a table.
 
 Positions are thousandths of the plot's width from its left, and of its height from its top, so that a template can draw
 it at any size. What is unknown is part of no shape.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final, Literal, NamedTuple
@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes
 from watchdog.report.hour import HOUR_S, POINT_S, Mark, Point
-from watchdog.report.text import byte_cell, capital, clock_time, count, date_time
+from watchdog.report.text import byte_cell, capital, clock_time, count, date_time, percent
 
 FULL: Final = 1000
 _TICK_S: Final = 600
@@ -21,6 +21,7 @@ _MOST_TICKS: Final = 5  # of the axis of amounts
 _LEAST: Final = 2**20  # what the axis of amounts ends above
 # The room above all shapes, for the letters of actions.
 _HEADROOM: Final = 190
+_FLOOR: Final = 60  # below those of utilisation, which is often 0
 # Labels and letters closer than this would touch each other.
 _BETWEEN_LABELS: Final = 80
 # How far a text is from its line, by its own line on which the letters stand.
@@ -34,6 +35,8 @@ _ROW_S: Final = 300
 _MOST_NAMED: Final = 4
 # Of a crash loop there can be a hundred.
 _MOST_BEGINS: Final = 3
+# Lines of utilisation that can be told apart; of more only the mean is drawn, and how far they are apart.
+_MOST_BUSY: Final = 4
 
 
 class Moment(NamedTuple):
@@ -82,6 +85,15 @@ class Letter:
     title: str
 
 
+class BusyPart(NamedTuple):
+    """The utilisation of a container on a card."""
+
+    # What sets it apart from others.
+    name: str
+    # From 0 to 1, by the CLOCK_BOOTTIME at which its point begins; unknown at other times.
+    ratios: Mapping[float, float]
+
+
 class Gap(NamedTuple):
     """A part of the width in which nothing is known."""
 
@@ -98,6 +110,22 @@ class Row(NamedTuple):
     last: str
     allowed: str
     actions: str
+    # The lowest and the highest utilisation.
+    busy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyPlot:
+    """A plot of utilisation below that of amounts, with the same axis of time."""
+
+    # Each with its name; empty: of all of the account, or of the card.
+    lines: tuple[tuple[str, str], ...]
+    # Of how many containers on cards the only line is the mean, and from the least busy of them to the busiest.
+    parts: int
+    band: str
+    levels: tuple[Label, ...]
+    gaps: tuple[Gap, ...]
+    summary: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +152,8 @@ class Plot:
     rows: tuple[Row, ...]
     # When something is known for the first time, if that is within the hour; else empty.
     first: str
+    # None: no utilisation is known.
+    busy: BusyPlot | None = None
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
@@ -134,16 +164,18 @@ class Plot:
 class _Scale(NamedTuple):
     start_s: float
     end_s: float
-    # Bytes.
+    # Bytes, or per cent.
     top: int
+    # The room below 0, so that a line there is seen.
+    floor: int = 0
 
     def across(self, at_s: float) -> int:
         share = (min(max(at_s, self.start_s), self.end_s) - self.start_s) / HOUR_S
         return min(round(share * FULL), FULL)
 
     def down(self, amount: int) -> int:
-        room = FULL - _HEADROOM
-        return FULL - min(max(amount, 0) * room // self.top, FULL)
+        room = FULL - _HEADROOM - self.floor
+        return FULL - self.floor - min(max(amount, 0) * room // self.top, FULL - self.floor)
 
 
 def plot(
@@ -211,7 +243,8 @@ def _joined(lives: Sequence[Sequence[Point]], start_s: float) -> list[Point]:
                 found[point.at_s] = point
             elif point.low is not None and point.high is not None:
                 low, high = min(before.low, point.low), max(before.high, point.high)
-                found[point.at_s] = Point(point.at_s, low, high, point.last, point.allowed)
+                busy = before.utilization if point.utilization is None else point.utilization
+                found[point.at_s] = Point(point.at_s, low, high, point.last, point.allowed, busy)
     return [found[at_s] for at_s in sorted(found) if at_s + POINT_S > start_s]
 
 
@@ -366,4 +399,64 @@ def _rows(points: Sequence[Point], marks: Sequence[Mark], now: Moment, *, is_who
             last=byte_cell(known[-1].last if known else None),
             allowed=format_bytes(allowed) if allowed is not None else "",
             actions=counted(acted.get(number, ()), are_all=is_whole),
+            busy=_range((point.utilization for point in own), "-"),
         )
+
+
+def busy_plot(lives: Sequence[Sequence[Point]], parts: Sequence[BusyPart], now: Moment) -> BusyPlot | None:
+    """The plot of utilisation in these lives: of each of a few parts, or of all together; None: nothing is known."""
+    scale = _Scale(now.boottime_s - HOUR_S, now.boottime_s, 100, _FLOOR)
+    points = _joined(lives, scale.start_s)
+    whole = BusyPart("", {each.at_s: each.utilization for each in points if each.utilization is not None})
+    of_parts = [part for part in parts if any(each.at_s in part.ratios for each in points)]
+    drawn = of_parts if 1 < len(of_parts) <= _MOST_BUSY else [whole]
+    is_mean = len(of_parts) > _MOST_BUSY
+    spread = _spread(points, of_parts if is_mean else drawn)
+    runs = list(_runs(spread, lambda each: each.last is not None))
+    if not runs:
+        return None
+    idle = {each.at_s for each in points if each.last == 0}
+    begin, end = now.text(runs[0][0].at_s), now.text(min(runs[-1][-1].at_s + POINT_S, now.boottime_s))
+    said = [f"{f'{part.name} ' if part.name else ''}{_course(points, part)}" for part in drawn]
+    mean = f", the mean of {len(of_parts)} containers on GPUs" if is_mean else ""
+    return BusyPlot(
+        lines=tuple((part.name, " ".join(_busy_lines(points, part, scale))) for part in drawn),
+        parts=len(of_parts) if is_mean else 0,
+        band=" ".join(_band(run, scale) for run in runs) if is_mean else "",
+        levels=tuple(Label(at=scale.down(level), text=f"{level}%") for level in (50, 100)),
+        gaps=tuple(_gaps((each for each in spread if each.at_s not in idle), scale)),
+        summary=f"From {begin} to {end}{mean}: {'; '.join(said)}.",
+    )
+
+
+def _spread(points: Iterable[Point], parts: Sequence[BusyPart]) -> list[Point]:
+    """The least and the most busy of these parts at each point, in per cent."""
+    found = []
+    for point in points:
+        known = [_per_cent(part.ratios[point.at_s]) for part in parts if point.at_s in part.ratios]
+        found.append(Point(point.at_s, min(known), max(known), max(known)) if known else Point(point.at_s))
+    return found
+
+
+def _busy_lines(points: Sequence[Point], part: BusyPart, scale: _Scale) -> Iterator[str]:
+    for run in _runs(points, lambda each: each.at_s in part.ratios):
+        yield _line(run, [_per_cent(part.ratios[each.at_s]) for each in run], scale)
+
+
+def _per_cent(ratio: float) -> int:
+    return round(100 * ratio)
+
+
+def _course(points: Iterable[Point], part: BusyPart) -> str:
+    """How busy a part was: `0% to 60% busy, 34% at the end`."""
+    known = [part.ratios[each.at_s] for each in points if each.at_s in part.ratios]
+    if not known:
+        return "not known"
+    return f"{_range(known, ' to ')} busy" + (f", {percent(known[-1])} at the end" if min(known) != max(known) else "")
+
+
+def _range(ratios: Iterable[float | None], between: str) -> str:
+    """From the lowest to the highest ratio that is known: `12% to 60%`; empty: none is."""
+    known = [ratio for ratio in ratios if ratio is not None]
+    least, most = (percent(pick(known)) for pick in (min, max)) if known else ("", "")
+    return most if least == most else f"{least.removesuffix('%') if between == '-' else least}{between}{most}"

@@ -1,7 +1,7 @@
 """What the page of a pod and that of a GPU have in common: their address, their plots, their style."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import unquote
@@ -11,8 +11,8 @@ from watchdog.core.plan import CycleReport
 from watchdog.export.names import AskedSubject, PodName, gpu_path, pod_path
 from watchdog.export.page import STYLE, content_policy
 from watchdog.export.page_headline import PageInput
-from watchdog.export.plot import Level, Moment, Plot, plot
-from watchdog.report.hour import HOUR_S, Hour, Series
+from watchdog.export.plot import BusyPart, Level, Moment, Plot, busy_plot, plot
+from watchdog.report.hour import HOUR_S, Hour, Point, Series
 from watchdog.report.progress import Level as Urgency
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.action import result_short
@@ -79,14 +79,27 @@ class SubjectInput:
         known_s = now if self.seen.health.turns else self.report.at.boottime_s
         lives = [list(self.hour.points(each, now - HOUR_S, known_s, now)) for each in series]
         marks = [mark for each in series for mark in each.marks]
-        return plot(
-            lives,
-            marks,
-            levels,
-            Moment(now, self.now.wall_s),
-            begins=[each.first_s for each in series[1:]],
-            is_whole=self.hour.is_whole(series, now),
-        )
+        moment, begins = Moment(now, self.now.wall_s), [each.first_s for each in series[1:]]
+        drawn = plot(lives, marks, levels, moment, begins=begins, is_whole=self.hour.is_whole(series, now))
+        return replace(drawn, busy=busy_plot(lives, self._parts(series, lives), moment))
+
+    def _parts(self, series: Sequence[Series], lives: Sequence[Sequence[Point]]) -> list[BusyPart]:
+        """The utilisation of each container on each GPU in these lives, by the order of the GPUs."""
+        found: dict[tuple[str, str], dict[float, float]] = {}
+        for each, points in zip(series, lives, strict=True):
+            for part, busy in each.parts.items():
+                ratios = {point.at_s: ratio for point in points if (ratio := busy.at(point.at_s)) is not None}
+                found.setdefault((part.container, part.gpu), {}).update(ratios)
+        order = {uuid: number for number, uuid in enumerate(self.seen.gpus)}
+        keys = sorted(found, key=lambda key: (order.get(key[1], len(order)), key))
+        return [BusyPart(self._part_name(*key, keys), found[key]) for key in keys]
+
+    def _part_name(self, container: str, gpu: str, among: Sequence[tuple[str, str]]) -> str:
+        """What sets a container on a GPU apart: its name, the GPU, or both."""
+        name, label = inert(container) or "unlisted containers", self.seen.gpu(gpu).label
+        if len({uuid for _, uuid in among}) < 2:
+            return name
+        return label if len({of for of, _ in among}) < 2 else f"{name} on {label}"
 
 
 def action_row(action: RecentStatus, seen: PageInput, *, is_earlier: bool = False) -> dict[str, object]:
