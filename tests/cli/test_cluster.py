@@ -174,6 +174,29 @@ def test_how_busy_nodes_are_and_what_is_idle() -> None:
     assert "BUSY" not in none
 
 
+def busy_of_pods(text: str) -> dict[str, str]:
+    """How busy each pod is by the table of pods, without those of which the table has no such column."""
+    _, _, pods, *_ = text.split("\n\n")
+    titles, *lines = (line.split() for line in pods.splitlines())
+    return {line[0]: line[titles.index("BUSY")] for line in lines} if "BUSY" in titles else {}
+
+
+def test_how_busy_pods_are() -> None:
+    """Each account's, as `top` of its node has it; a daemon that does not say, such as an older one, has no column."""
+    summary = summary_of(busy_node())
+    order = Choice(sort="namespace")
+    said = NodeAnswer(node="n1", daemon=DaemonPod(node="n1", namespace="a", name="d"), answer=summary, via="proxy")
+    found = busy_of_pods(cluster_text([said], order, now(summary.at)))
+    assert found == {"ns/computes": "35%", "ns/idle": "0%", "ns/soon": "0%", "ns/unknown": "-"}
+    old = json.loads(encoded(summary))
+    for each in old["accounts"]:
+        each.pop("utilization", None)
+    silent_on_pods = replace(said, answer=decode_summary(json.dumps(old).encode()))
+    text = cluster_text([silent_on_pods], order, now(summary.at))
+    assert busy_of_pods(text) == {}
+    assert "BUSY" in text, "that of the node is known"
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_only_what_is_idle_live(width: int) -> None:
     """At any width the view says for how long; what a summary has left out is counted, with where to look."""

@@ -24,11 +24,13 @@ from tests.browser.states import over
 from tests.cli.full_node import FullNode
 from tests.export.lived import Watched
 from tests.pictures.past import Killed, at_work, earlier_spells, is_drawn, put_to_work, record_hour
-from tests.report.build import Story, activity, policy, serving, trainer
+from tests.report.build import Story, policy, serving, trainer
 from tests.rig import Container, Daemon, Node, Pod
 from tests.rig.cluster.rig_pods import RigPods, rig_pods
 from tests.worlds import Gi, at, gpu, process, rule, snapshot, step, use
+from watchdog.core.assessment import AccountKey
 from watchdog.core.model import Owner, Snapshot
+from watchdog.core.utilization import CardUtilization, Holder, Utilization
 from watchdog.report.sentences.following import note
 from watchdog.report.status import Moment, RecentStatus
 
@@ -99,7 +101,7 @@ def _notebook() -> Watched:
     under = policy(rule(*ladder, name="shared"), interval_s=15.0)
     owner = Owner(kind="StatefulSet", name="alice-notebook")
     holder = trainer(namespace="jupyter", name="alice-notebook-0", owner=owner)
-    made = Watched(story=Story(under=under, pods=(holder,)), utilization=activity(0.34))
+    made = Watched(story=Story(under=under, pods=(holder,)))
     card = gpu(0, name="NVIDIA A100-SXM4-80GB")
 
     def seen(second: float) -> Snapshot:
@@ -108,6 +110,7 @@ def _notebook() -> Watched:
         return snapshot([use(101, int(gib * Gi))], [process(101, "u1/main")], [card], second)
 
     for second in range(0, 3601, 5):
+        made.utilization = _busy(0.34 + 0.3 * sin(second / 290) + 0.12 * sin(second / 19) * sin(second / 70))
         made.live(seen, second, second)
         for entry in made.report.plan.taken:
             made.mark(second, entry.do, entry.account, ("GPU-0",))
@@ -117,6 +120,15 @@ def _notebook() -> Watched:
             )  # fmt: skip
             made.act(action)
     return made
+
+
+def _busy(ratio: float) -> Utilization:
+    """How busy the notebook and its card are."""
+    account, holder = AccountKey(uid="u1"), Holder("u1", "main", "GPU-0")
+    return Utilization(
+        cards={"GPU-0": CardUtilization(gpu="GPU-0", ratio=ratio)},
+        by_account={account: ratio}, by_holder={holder: ratio}, holders={account: [holder]},
+    )  # fmt: skip
 
 
 def _whole(page: Page) -> Iterator[bytes]:

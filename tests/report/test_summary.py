@@ -55,7 +55,7 @@ def test_what_is_held_idle_comes_right_after_what_is_over() -> None:
     """Who looks for memory to take back finds it among 250 pods, with for how long, and how busy the cards are."""
     accounts = tuple(
         AccountStatus(pod=f"p{n:03}", verdict="over" if n == 249 else "within", idle_s=7200 if n > 247 else None,
-                      idle=n == 248, used=Gi, allowed=Gi)
+                      idle=n == 248, used=Gi, allowed=Gi, utilization={248: 0.0, 249: 0.35}.get(n))
         for n in range(250)
     )  # fmt: skip
     gpus = tuple(GpuStatus(uuid=f"GPU-{n}", index=n, utilization=ratio) for n, ratio in enumerate((0.3, 0.6, None)))
@@ -63,11 +63,12 @@ def test_what_is_held_idle_comes_right_after_what_is_over() -> None:
     found = json.loads(encoded(summary_of(status)))
     assert (found["utilization"], found["idle"]) == (0.45, 1)
     assert [gpu["utilization"] for gpu in found["gpus"]] == [0.3, 0.6, None]
-    assert [(each["pod"], each.get("idle_s")) for each in found["accounts"][:3]] == [
-        ("p249", None),
-        ("p248", 7200),
-        ("p000", None),
+    assert [(each["pod"], each.get("idle_s"), each.get("utilization")) for each in found["accounts"][:3]] == [
+        ("p249", None, 0.35),
+        ("p248", 7200, 0.0),
+        ("p000", None, None),
     ]
+    assert "utilization" not in found["accounts"][2]
 
 
 @st.composite
@@ -88,6 +89,7 @@ def statuses(draw: st.DrawFn) -> Status:
             allowed=draw(AMOUNT),
             idle=draw(st.booleans()),
             idle_s=draw(st.none() | st.integers(0, 10**9)),
+            utilization=draw(st.none() | st.floats(0, 1)),
         )
         for _ in range(draw(st.integers(0, 20)))
     )

@@ -12,6 +12,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Now
 from watchdog.kube.daemons import DaemonPod
 from watchdog.kube.routes import Via
+from watchdog.report.status import ABSENT
 from watchdog.report.summary import AccountSummary, Summary
 from watchdog.report.text import byte_cell, count, inert, span
 
@@ -122,6 +123,12 @@ class PodRow:
     def least(self) -> int:
         """What it certainly uses (bytes)."""
         return (self.account.used if self.account.used is not None else self.account.used_at_least) or 0
+
+    @property
+    def busy(self) -> str:
+        """How much of the time of its GPUs it used: `35%`, or `-` if that is unknown."""
+        ratio = self.account.utilization
+        return busy_cell(ratio if isinstance(ratio, (int, float)) else None)
 
     @property
     def idle(self) -> str:
@@ -246,35 +253,43 @@ NODES: Final = (
 )
 PODS: Final = (
     Column(title="POD", least=24, is_name=True),
-    Column(title=_CLUSTER, least=8, is_name=True, rank=6),
+    Column(title=_CLUSTER, least=8, is_name=True, rank=7),
     Column(title="NODE", least=8, is_name=True, rank=1),
     Column(title="GPU", right=True, rank=4),
     Column(title="USED", right=True),
     Column(title="ALLOWED", right=True, rank=3),
     Column(title="VERDICT"),
+    Column(title=BUSY, right=True, rank=6),
     Column(title=IDLE, right=True, rank=2),
-    Column(title=HOUR, rank=7),
+    Column(title=HOUR, rank=8),
     Column(title="NEXT", least=12, rank=5),
 )
 
 
 def laid_out(
-    columns: Sequence[Column], rows: Iterable[Row], answers: Iterable[NodeAnswer[Summary]]
+    columns: Sequence[Column], rows: Iterable[Row], answers: Iterable[NodeAnswer[Summary]], *, are_pods: bool
 ) -> tuple[Sequence[Column], list[Row]]:
     """Columns and rows for a table; without the cluster if there is only one, and without hours if there are none.
 
-    Also without utilisation where nothing is known of it, and without what is idle where nothing is.
+    Also without utilisation where nothing is known of it, of nodes or if these `are_pods` of pods, and without what is
+    idle where nothing is.
     """
     absent = {_CLUSTER, HOUR, BUSY, IDLE}
     for each in answers:
         absent -= {_CLUSTER} if each.cluster else set()
         if (node := each.answer) is not None:
             absent -= {HOUR} if any(spark(account.hour, ASCII) for account in node.accounts[:1]) else set()
-            absent -= {BUSY} if node.utilization is not None else set()
+            absent -= {BUSY} if BUSY in absent and _is_busy_known(node, of_pods=are_pods) else set()
             absent -= {IDLE} if node.idle else set()
         if not absent:
             break
     return without(columns, rows, absent)
+
+
+def _is_busy_known(node: Summary, *, of_pods: bool) -> bool:
+    if not of_pods:
+        return node.utilization is not None
+    return any(account.utilization is not ABSENT for account in node.accounts)
 
 
 def node_cells(row: NodeRow) -> tuple[str, ...]:
@@ -307,6 +322,7 @@ def pod_cells(row: PodRow, signs: Signs) -> tuple[str, ...]:
         byte_cell(account.used if account.used is not None else account.used_at_least),
         "-" if account.allowed is None else byte_cell(account.allowed),
         inert(account.verdict, 40),
+        row.busy,
         row.idle or "-",
         spark(account.hour, signs),
         row.next,
@@ -421,8 +437,9 @@ def cluster_text(
     shown = pods if is_asked_for else [row for row in pods if row.is_urgent][:_MOST_PODS]
     urgent = sum(row.is_urgent for row in pods)
     lines: list[Cell] = [*wrapped(ways_text(answers), width)]
-    lines += ["", *table(*laid_out(NODES, map(node_cells, nodes), answers), width)]
-    pod_lines = table(*laid_out(PODS, (pod_cells(row, signs) for row in shown), answers), width)
+    lines += ["", *table(*laid_out(NODES, map(node_cells, nodes), answers, are_pods=False), width)]
+    cells = (pod_cells(row, signs) for row in shown)
+    pod_lines = table(*laid_out(PODS, cells, answers, are_pods=True), width)
     lines += ["", *(pod_lines if shown else wrapped(_no_pods(choice, totals_of(answers)), width))]
     lines += [f"and {urgent - len(shown)} more"] if urgent > len(shown) and not is_asked_for else []
     remarks = [line for line, _ in remarks_on(nodes)]

@@ -167,13 +167,13 @@ def _laid_out(
     shown: range,
     frame: ClusterFrame,
     *,
-    fills: bool = False,
+    are_pods: bool = False,
 ) -> list[Text]:
     """The titles and the shown ones of many rows."""
     near = range(max(shown.start - _MOST_LAID_OUT, 0), min(shown.stop + _MOST_LAID_OUT, many))
-    layout = laid_out(columns, map(cells, near), frame.answers)
+    layout = laid_out(columns, map(cells, near), frame.answers, are_pods=are_pods)
     within = range(shown.start - near.start, shown.stop - near.start)
-    return table(*layout, frame.width, gap=1, shown=within, fills=fills)
+    return table(*layout, frame.width, gap=1, shown=within, fills=are_pods)
 
 
 def _node_lines(frame: ClusterFrame, room: int) -> list[Text]:
@@ -230,11 +230,11 @@ def _pod_lines(frame: ClusterFrame, room: int) -> list[Text]:
     def cells(number: int) -> Row:
         return _pod(frame.pods[number], frame, is_selected=number == place)
 
-    return [title, *_laid_out((_MARK, *PODS), cells, len(frame.pods), shown, frame, fills=True)][: max(room, 1)]
+    return [title, *_laid_out((_MARK, *PODS), cells, len(frame.pods), shown, frame, are_pods=True)][: max(room, 1)]
 
 
 def _pod(row: PodRow, frame: ClusterFrame, *, is_selected: bool) -> tuple[Cell, ...]:
-    pod, cluster, node, *amounts, verdict, idle, _, following = pod_cells(row, frame.signs)
+    pod, cluster, node, *amounts, verdict, busy, idle, _, following = pod_cells(row, frame.signs)
     style = STYLES.get(row.account.verdict, PLAIN)
     name = TITLE if row.account.verdict == "over" else PLAIN
     next_style = BAD if row.account.acting else DIM if row.account.do is None else WARN
@@ -245,6 +245,7 @@ def _pod(row: PodRow, frame: ClusterFrame, *, is_selected: bool) -> tuple[Cell, 
         node,
         *amounts,
         text(verdict, style),
+        busy,
         text(idle, WARN if row.idle else PLAIN),
         spark_text(row.account.hour, frame.signs),
         text(following, next_style),

@@ -68,6 +68,8 @@ class AccountSummary(Struct, frozen=True, kw_only=True):
     withheld_by: str | None = None
     # Whether an action is in progress.
     acting: bool = False
+    # How much of the time of its GPUs it used; absent: unknown.
+    utilization: Ratio | UnsetType = UNSET
     # For how long it has computed nothing, if that is long enough to be reported.
     idle_s: Seconds | UnsetType = UNSET
     # A character for each four minutes.
@@ -233,6 +235,7 @@ def _accounts(status: Status) -> Iterator[AccountSummary]:
             due_in_s=following.due_in_s if following is not None else None,
             withheld_by=following.withheld_by if following is not None else None,
             acting=account.under_way is not None,
+            utilization=UNSET if account.utilization is None else account.utilization,
             idle_s=account.idle_s if account.idle and account.idle_s is not None else UNSET,
             hour=_halved(account.hour),
         )
