@@ -79,8 +79,9 @@ class Busy(NamedTuple):
         if slot == last and percent == percents[-1]:
             return self
         skipped = min(slot - last - 1, MOST_POINTS) if percents else 0
-        before = percents if slot > last else percents[:-1]
-        known = before + bytes([_NOT_READ]) * skipped + bytes([percent])
+        if skipped > 0:
+            percents += bytes([_NOT_READ]) * skipped
+        known = (percents if slot > last else percents[:-1]) + bytes((percent,))
         return Busy(slot, known[-MOST_POINTS - 1 :])
 
     def at(self, at_s: float) -> float | None:
@@ -138,16 +139,21 @@ class Series:
             self._busy = self._busy.put(slot, ratio)
 
     def _see_parts(self, slot: int, ratio: float | None, known: Mapping[Holder, float]) -> None:
-        before = self._parts
-        if not before:
-            if not self._busy.percents and len(known) == 1:
-                self._only = next(iter(known))
-            if known.items() <= {(self._only, ratio)}:
-                return
-            before = {} if self._only is None else {self._only: self._busy}
-        kept = {part: busy for part, busy in before.items() if busy.last > slot - MOST_POINTS}
-        self._parts = kept | {part: kept.get(part, _NEVER_READ).put(slot, own) for part, own in known.items()}
-        self._only = None
+        parts = {**self._parts}
+        if not parts:
+            if len(known) < 2:
+                part, own = next(iter(known.items()), (self._only, ratio))
+                if not self._busy.percents:
+                    self._only = part
+                if own == ratio and part == self._only:
+                    return
+            if self._only is not None:
+                parts[self._only] = self._busy
+        for part, own in known.items():
+            parts[part] = parts.get(part, _NEVER_READ).put(slot, own)
+        if len(parts) > len(known):
+            parts = {part: busy for part, busy in parts.items() if busy.last > slot - MOST_POINTS}
+        self._parts, self._only = parts, None
 
     @property
     def parts(self) -> Mapping[Holder, Busy]:
@@ -350,8 +356,8 @@ class Hour:
         by_holder = utilization.by_holder
         for key, ratio in utilization.by_account.items():
             if (series := self._series.get(key)) is not None:
-                parts = {each: by_holder.get(each) for each in utilization.holders.get(key, ())}
-                known = {each: own for each, own in parts.items() if own is not None}
+                holders = utilization.holders.get(key, ())
+                known = {each: own for each in holders if (own := by_holder.get(each)) is not None}
                 series.see_utilization(at_s, ratio, known)
         for gpu, busy in utilization.cards.items():
             if busy.ratio is not None and (series := self._series.get(card(gpu))) is not None:
