@@ -8,9 +8,16 @@ import pytest
 
 from tests.worlds import Gi, gpu, pod, snapshot
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Verdict
-from watchdog.core.model import MigParent, MpsSigns, ProcessKey, Snapshot
+from watchdog.core.model import MigParent, MpsSigns, Now, ProcessKey, Snapshot
 from watchdog.core.policy import Idle
-from watchdog.core.utilization import CardUtilization, Holder, Utilization, UtilizationMeter, UtilizationReading
+from watchdog.core.utilization import (
+    CardUtilization,
+    Holder,
+    IdleTimes,
+    Utilization,
+    UtilizationMeter,
+    UtilizationReading,
+)
 
 CARD: Final = "GPU-0"
 SIZE: Final = 80 * Gi
@@ -54,7 +61,7 @@ class Watched:
 
     def __init__(self, seen: Snapshot | None = None) -> None:
         self.meter = UtilizationMeter()
-        self.at_s = 0.0
+        self.at_s = 1000.0
         self.last = Utilization()
         self._seen = seen or snapshot([], [], [replace(gpu(0), total=SIZE, reserved=0)], 0)
 
@@ -75,6 +82,13 @@ class Watched:
             readings = (said(self.at_s, ratio, by_pid, **more),) if is_read else ()
             self.last = self.meter.add(self.at_s, self._seen, accounts, readings, idle, gap_s=30.0)
         return self.last
+
+    def restore(self, seconds: Mapping[str, float], reported: str = "") -> None:
+        """Take over what an earlier daemon has noted of pods."""
+        of_before = {AccountKey(uid=name): each for name, each in seconds.items()}
+        at = Now(boottime_s=0.0, wall_s=0.0, boot_id="boot")
+        keys = frozenset(AccountKey(uid=name) for name in reported)
+        self.meter.restore(IdleTimes(at=at, seconds=of_before, reported=keys))
 
     def idle_s(self, name: str) -> float | None:
         """For how long a pod has been idle; None: it is not, or that is unknown."""
@@ -237,7 +251,7 @@ def test_a_new_pod_has_not_been_idle_before_it_came() -> None:
 def test_a_restart_goes_on_counting() -> None:
     """What an earlier daemon had counted is added, and what it had reported is not found again."""
     watched, accounts = Watched(), (held("a", 2 * Gi), held("b", 2 * Gi))
-    watched.meter.restore({AccountKey(uid="a"): 50.0, AccountKey(uid="b"): 70.0, AccountKey(uid="gone"): 1.0}, IDLE)
+    watched.restore({"a": 50.0, "b": 70.0, "gone": 1.0}, reported="b")
     found = [sorted(key.uid for key in watched.see(accounts, 0.0, {}).found_idle) for _ in range(4)]
     assert found == [[], ["a"], [], []]
     assert (watched.idle_s("a"), watched.idle_s("b")) == (80.0, 100.0)
@@ -247,7 +261,7 @@ def test_a_restart_does_not_count_before_what_was_seen_to_compute() -> None:
     """If the journal is opened late, what has computed since the start is not made idle by what came before."""
     watched, accounts = Watched(), (held("a", 2 * Gi), held("b", 2 * Gi))
     watched.see(accounts, 0.5, {100: 0.5}, times=2)
-    watched.meter.restore({AccountKey(uid="a"): 50.0, AccountKey(uid="b"): 50.0}, IDLE)
+    watched.restore({"a": 50.0, "b": 50.0})
     watched.see(accounts, 0.0, {}, times=2)
     assert (watched.idle_s("a"), watched.idle_s("b")) == (20.0, 80.0)
 
@@ -351,4 +365,104 @@ def test_an_account_on_two_cards_has_the_mean_of_both() -> None:
         both = (replace(account, uses=uses),)
         seen = watched.meter.add(at_s, watched._seen, both, (replace(reading, at_s=at_s),), IDLE, gap_s=30.0)
     assert seen.by_account == {AccountKey(uid="a"): 0.5}
-    assert seen.holders == {AccountKey(uid="a"): [Holder("a", "main", "GPU-0"), Holder("a", "main", "GPU-1")]}
+    assert seen.holders == {AccountKey(uid="a"): (Holder("a", "main", "GPU-0"), Holder("a", "main", "GPU-1"))}
+
+
+def test_memory_that_was_freed_is_held_idle_no_longer() -> None:
+    """A pod that lives on without memory, and declares some, is forgotten at once; what it takes later begins at 0."""
+    watched = Watched()
+    watched.see((held("a", 2 * Gi, declared=4 * Gi),), 0.0, {}, times=10)
+    assert watched.last.is_idle_holder(AccountKey(uid="a"), IDLE)
+    watched.see((held("a", declared=4 * Gi),), is_read=False)
+    assert (watched.last.idle_s, watched.last.by_account, watched.meter.reported) == ({}, {}, frozenset())
+    watched.see((held("a", 2 * Gi, declared=4 * Gi),), 0.0, {}, times=2)
+    assert watched.idle_s("a") == 10.0
+
+
+def test_a_new_process_does_not_inherit_what_another_was_idle() -> None:
+    """A container that starts again within a cycle, or while no daemon runs, has computed nothing since it started."""
+    watched, account = Watched(), held("a", 2 * Gi)
+    watched.see((account,), 0.0, {}, times=5)
+    began_ticks = int(100 * watched.at_s) + 500
+    again = replace(account, uses=(replace(account.uses[0], key=ProcessKey(pid=100, start_ticks=began_ticks)),))
+    assert watched.see((again,), 0.0, {}).idle_s[AccountKey(uid="a")] == 5.0
+    later = Watched()
+    later.restore({"a": 50.0}, reported="a")
+    later.see((replace(again, uses=(replace(again.uses[0], key=ProcessKey(pid=100, start_ticks=100_000)),)),), 0.0, {})
+    assert (later.idle_s("a"), later.meter.reported) == (10.0, frozenset())
+
+
+def test_overlapping_accounts_count_what_is_held_once() -> None:
+    """A pod with an account of one card and one of all: both are judged, neither is doubled."""
+    whole = held("a", 40 * Gi, declared=60 * Gi)
+    part = replace(whole, account=AccountKey(uid="a", gpu=CARD), declared=50 * Gi)
+    watched = Watched()
+    spent = watched.see((part, whole), 0.0, {}, times=9).by_namespace["ns-a"]
+    assert (spent.held, spent.idle, spent.unused) == pytest.approx((40.0, 40.0, 20.0))
+    assert watched.last.by_account == {whole.account: 0.0, part.account: 0.0}
+    assert watched.last.found_idle | watched.meter.reported == {whole.account, part.account}
+
+
+def test_a_default_declares_nothing_that_could_stay_unused() -> None:
+    """Unused is what a pod's own declaration reserves and its processes don't take."""
+    watched = Watched()
+    account = replace(held("a", 20 * Gi, declared=40 * Gi), declared_by="default")
+    assert watched.see((account,), 0.0, {}, times=5).by_namespace["ns-a"].unused == 0.0
+
+
+def test_who_may_be_a_client_is_not_cleared_by_a_server_s_number() -> None:
+    """A driver without a list of MPS clients: nothing tells a client from another process, so its 0 is unknown."""
+    watched = Watched()
+    unknown = MpsSigns(client=None)
+    accounts = (held("a", Gi, mps=MpsSigns(server=True, client=False)), held("b", 2 * Gi, mps=unknown))
+    watched.see(accounts, 0.9, {100: 0.9}, times=10)
+    assert (watched.last.by_account[AccountKey(uid="b")], watched.idle_s("b")) == (None, None)
+
+
+@pytest.mark.parametrize("later", [None, {}, {100: 0.0}])
+def test_a_driver_that_falls_silent_accuses_nobody(later: dict[int, float] | None) -> None:
+    """It has told before for whom the card computes; once it does not, who is alone there may have."""
+    watched, account = Watched(), held("a", 2 * Gi)
+    watched.see((account,), 0.9, {100: 0.9}, times=2)
+    for _ in range(10):
+        watched.see((account,), 0.0, {}, times=5)
+        watched.see((account,), 0.9, later)
+    assert not watched.last.idle_s
+
+
+def test_two_readings_without_a_computing_process_start_it_over_for_all() -> None:
+    """Beside a neighbour one such reading may be of a process that has just ended; the second is not."""
+    watched, accounts = Watched(), (held("a", 2 * Gi), held("b", 2 * Gi))
+    watched.see(accounts, 0.9, {200: 0.9}, times=5)
+    watched.see(accounts, 0.9, {})
+    assert watched.idle_s("a") == 40.0
+    watched.see(accounts, 0.9, {})
+    assert watched.last.idle_s == {}
+
+
+def test_an_interval_of_a_minute_counts_in_full() -> None:
+    """With cycles far apart, a reading says something of all the time since the one before."""
+    watched, account = Watched(), held("a", 80 * Gi)
+    for number in range(1, 12):
+        at_s = watched.at_s + 60.05 * number
+        readings = (said(at_s, 0.5, {100: 0.5}),)
+        seen = watched.meter.add(at_s, watched._seen, (account,), readings, IDLE, gap_s=190.0)
+    spent = seen.by_namespace["ns-a"]
+    assert (spent.held, spent.computing, spent.idle) == pytest.approx((600.5, 300.25, 300.25))
+
+
+def test_two_readings_in_one_cycle_count_all_their_time() -> None:
+    """The loop may take two of them at once."""
+    watched, accounts = Watched(), (held("a", 2 * Gi),)
+    for _ in range(10):
+        watched.at_s += 20.0
+        readings = (said(watched.at_s - 10.0, 0.0, {}), said(watched.at_s, 0.0, {}))
+        watched.last = watched.meter.add(watched.at_s, watched._seen, accounts, readings, IDLE, gap_s=30.0)
+    assert watched.idle_s("a") == 180.0
+
+
+def test_who_holds_little_and_computes_nothing_has_no_idle_time() -> None:
+    """The metric's 0 is for those that compute."""
+    watched = Watched()
+    seen = watched.see((held("a", Gi // 2), held("b", Gi // 2)), 0.5, {200: 0.5}, times=3)
+    assert seen.known_idle_s == {AccountKey(uid="b"): 0.0}

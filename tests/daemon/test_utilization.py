@@ -56,7 +56,7 @@ class Life:
         """Open the journal and take over what is in it, as the daemon does."""
         journal = self.writer.submit(lambda: Journal.open(self.path, JournalLimits(), "n1")).result(30)
         self.writer.use_journal(journal)
-        self.log.restore(self.writer.submit(journal.idle_times).result(30), self.idle, at(self.now))
+        self.log.restore(self.writer.submit(journal.idle_times).result(30), at(self.now))
         self._watcher = sqlite3.connect(self.path)
         self.has_written()
 
@@ -195,6 +195,19 @@ def test_a_pod_that_is_listed_late_is_not_reported_again(path: Path) -> None:
     second.end()
     assert len(first.found) == 1
     assert second.found == []
+
+
+def test_a_shorter_time_in_the_policy_of_the_next_daemon_reports(path: Path) -> None:
+    """What was not reported yet is, also if the policy changes together with a restart."""
+    first = Life(path=path, idle=Idle(after_s=4 * 3600.0))
+    first.open()
+    first.run(3 * 3600)
+    first.end()
+    second = Life(path=path, since=first.now + 20, idle=Idle(after_s=2 * 3600.0))
+    second.open()
+    second.run(100)
+    second.end()
+    assert (first.found, [account for account, _ in second.found]) == ([], [HOLDER])
 
 
 @pytest.mark.parametrize(("apart", "holds"), [(880, True), (940, False)])

@@ -10,6 +10,9 @@ from typing import Final
 
 from watchdog.core.errors import Problem
 
+# USER_HZ of the kernel, in which /proc counts on x86-64 and arm64 (proc(5)).
+_TICKS_PER_S: Final = 100
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
@@ -63,6 +66,11 @@ class ProcessKey:
     pid: int
     # Its start in clock ticks since boot (`/proc/PID/stat`, field 22).
     start_ticks: int
+
+    @property
+    def started_s(self) -> float:
+        """Its start as CLOCK_BOOTTIME."""
+        return self.start_ticks / _TICKS_PER_S
 
 
 class PlaceKind(StrEnum):

@@ -5,17 +5,19 @@ Utilisation differs in every reading, so it is no part of a snapshot, and no dec
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse
-from watchdog.core.model import Now, Owner, Snapshot
+from watchdog.core.model import Now, Owner, ProcessKey, Snapshot
+from watchdog.core.mps import may_be_client
 from watchdog.core.policy import Idle
 
 # How often the driver is asked at most. It averages over the time since it was last asked (nvtop#110).
 EVERY_S: Final = 10.0
-# A reading says nothing of the time before its last three intervals, in which the driver was not asked.
+# A reading says nothing of the time before its last three intervals, in which the driver was not asked; of more where
+# cycles are further apart.
 _SAID_S: Final = 3 * EVERY_S
 # A namespace that has held nothing for this long is forgotten: its counters begin again.
 _FORGOTTEN_S: Final = 86400.0
@@ -97,6 +99,8 @@ class IdleTimes:
 
     at: Now
     seconds: Mapping[AccountKey, float]
+    # Those of them that were reported.
+    reported: frozenset[AccountKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +113,7 @@ class Utilization:
     by_holder: Mapping[Holder, float | None] = field(default_factory=dict)
     # That of each account: the mean of the cards on which it holds memory.
     by_account: Mapping[AccountKey, float | None] = field(default_factory=dict)
-    # The containers on cards of which each account consisted in the last reading.
+    # The containers on cards of which each account consists.
     holders: Mapping[AccountKey, Sequence[Holder]] = field(default_factory=dict)
     # For how long each account that holds enough has computed nothing for certain; without an entry: not at all, or
     # that is unknown.
@@ -121,9 +125,8 @@ class Utilization:
 
     @property
     def known_idle_s(self) -> dict[AccountKey, float]:
-        """For how long each account has computed nothing, with 0 for those that do; others are unknown."""
-        computing = {account: 0.0 for account, ratio in self.by_account.items() if ratio is not None}
-        return computing | {**self.idle_s}
+        """For how long each account has computed nothing, with 0 for those that do; others are unknown, or small."""
+        return {account: 0.0 for account, ratio in self.by_account.items() if ratio} | {**self.idle_s}
 
     def is_idle_holder(self, account: AccountKey, idle: Idle) -> bool:
         """Whether an account holds memory without computing for long enough to be reported."""
@@ -138,11 +141,12 @@ class _Held:
     """What a container holds on a card since the last reading."""
 
     spender: Spender
-    account: AccountKey
+    # Since when it is known (CLOCK_BOOTTIME).
+    since_s: float
     # The share of the card; None: unknown.
-    share: float | None
-    # Its processes by PID, each with whether it is an MPS client.
-    pids: dict[int, bool]
+    share: float | None = 0.0
+    # Its processes by PID, each with whether it may be an MPS client.
+    pids: dict[int, bool] = field(default_factory=dict)
     # The share of the card times seconds, and the seconds, that no reading has covered yet.
     card_s: float = 0.0
     seconds: float = 0.0
@@ -161,6 +165,8 @@ class UtilizationMeter:
     Unknown time counts neither as computing nor as idle. A driver may say 0 of processes that compute (HAMi#2015: RTX
     PRO 6000 Blackwell), so a process's 0 counts only while its card's own ratio is 0 too, or once the driver has given
     a process of the same kind there more than 0; and never while the card computes and no process is said to.
+
+    A process may belong to two accounts of its pod, of one card and of all: what it holds counts once.
     """
 
     def __init__(self) -> None:
@@ -170,19 +176,24 @@ class UtilizationMeter:
         self._assessed: tuple[Assessment, ...] | None = None
         self._passed_s = 0.0
         self._held: dict[Holder, _Held] = {}
+        # The containers on cards of which each account consists.
+        self._holders: Mapping[AccountKey, Sequence[Holder]] = {}
         # What each account uses, in bytes; None: unknown.
         self._used: dict[AccountKey, int | None] = {}
         # Card-seconds a second: what is held, and what is declared and not held.
         self._rates: dict[Spender, CardSeconds] = {}
         # Cards on which the driver has given a process, or a client of MPS, more than 0.
         self._truthful: set[tuple[str, bool]] = set()
+        # Cards that computed in the last reading, while no process was said to.
+        self._doubtful: frozenset[str] = frozenset()
         self._cards: dict[str, CardUtilization] = {}
         self._by_holder: dict[Holder, float | None] = {}
         self._by_account: dict[AccountKey, float | None] = {}
-        self._holders: Mapping[AccountKey, Sequence[Holder]] = {}
         self._idle_s: dict[AccountKey, float] = {}
         self._restored: dict[AccountKey, float] = {}
         self._reported: set[AccountKey] = set()
+        # When the oldest process of each account began (CLOCK_BOOTTIME).
+        self._started_s: dict[AccountKey, float] = {}
         self._by_namespace: dict[str, CardSeconds] = {}
         # When each of these last held something, as CLOCK_BOOTTIME.
         self._held_s: dict[str, float] = {}
@@ -208,10 +219,11 @@ class UtilizationMeter:
         if assessments is not self._assessed:
             self._pass()
             self._assessed = assessments
-            self._hold(snapshot, assessments)
+            self._hold(snapshot, assessments, idle)
+        said_s = max(_SAID_S, gap_s)
         for reading in readings:
-            self._take(reading, idle)
-        if at_s - self._read_s > _SAID_S:
+            self._take(reading, idle, said_s)
+        if at_s - self._read_s > said_s:
             self._cards = {}
             self._by_holder, self._by_account = dict.fromkeys(self._by_holder), dict.fromkeys(self._by_account)
         found = {key for key, seconds in self._idle_s.items() if idle.after_s and seconds >= idle.after_s}
@@ -227,15 +239,21 @@ class UtilizationMeter:
             by_namespace=self._by_namespace,
         )
 
-    def restore(self, idle_s: Mapping[AccountKey, float], idle: Idle) -> None:
+    @property
+    def reported(self) -> frozenset[AccountKey]:
+        """The accounts that have been found to hold memory idle, and still do."""
+        return frozenset(self._reported)
+
+    def restore(self, earlier: IdleTimes) -> None:
         """Take over for how long accounts computed nothing before this daemon; those reported then aren't found again.
 
         The time between the two is unknown.
         """
         was_read = math.isfinite(self._read_s)
-        self._restored = {key: seconds for key, seconds in idle_s.items() if key in self._idle_s or not was_read}
+        of_before = earlier.seconds.items()
+        self._restored = {key: seconds for key, seconds in of_before if key in self._idle_s or not was_read}
         self._resume()
-        self._reported |= {account for account, seconds in idle_s.items() if idle.after_s <= seconds}
+        self._reported |= earlier.reported
 
     def take_spent(self) -> Mapping[Spender, CardSeconds]:
         """The card-seconds since this was last called, for the journal."""
@@ -264,10 +282,10 @@ class UtilizationMeter:
             del self._held_s[namespace], by_namespace[namespace]
         self._by_namespace = by_namespace
 
-    def _take(self, reading: UtilizationReading, idle: Idle) -> None:
-        """Take in what the driver says of the time since its last reading."""
+    def _take(self, reading: UtilizationReading, idle: Idle, said_s: float) -> None:
+        """Take in what the driver says of the time since its last reading, at most of the last `said_s`."""
         self._pass()
-        passed_s = min(reading.at_s - self._read_s, _SAID_S) if math.isfinite(self._read_s) else 0.0
+        since_s = max(self._read_s, reading.at_s - said_s) if math.isfinite(self._read_s) else reading.at_s
         self._read_s = reading.at_s
         self._cards = {card.gpu: card for card in reading.cards}
         # New ones, since other threads read those of earlier cycles.
@@ -276,12 +294,13 @@ class UtilizationMeter:
         spent: dict[Spender, CardSeconds] = {}
         for holder, held in self._held.items():
             ratio = self._by_holder[holder] = self._ratio(holder, held)
-            if ratio is not None and held.card_s and held.seconds <= _SAID_S:
+            if ratio is not None and held.card_s and held.seconds <= said_s:
                 computing = min(held.card_s, ratio * held.seconds)
                 part = CardSeconds(computing=computing, idle=held.card_s - computing)
                 spent[held.spender] = spent.get(held.spender, _NOTHING) + part
         self._spend(spent)
-        self._count_idle(passed_s, idle)
+        self._count_idle(since_s, idle)
+        self._doubtful = frozenset(uuid for uuid, card in self._cards.items() if _is_doubtful(card))
         for held in self._held.values():
             held.card_s = held.seconds = 0.0
 
@@ -303,25 +322,21 @@ class UtilizationMeter:
         if card is None or not card.unclear.isdisjoint(held.pids):
             return None
         by_pid, total = card.by_pid or {}, 0.0
-        is_doubtful = bool(card.ratio) and not any(by_pid.values())
+        is_told = card.by_pid is not None and not _is_doubtful(card)
         for pid, is_client in held.pids.items():
             ratio = by_pid.get(pid, 0.0)
-            is_said = card.by_pid is not None and not is_doubtful and (holder.gpu, is_client) in self._truthful
+            is_said = is_told and (holder.gpu, is_client) in self._truthful
             if not ratio and card.ratio != 0.0 and not is_said:
                 return None
             total += ratio
         return min(total, 1.0)
 
-    def _count_idle(self, passed_s: float, idle: Idle) -> None:
-        """Count for how long each account has computed nothing.
+    def _count_idle(self, since_s: float, idle: Idle) -> None:
+        """Count for how long each account has computed nothing; `since_s` is from when on the reading says something.
 
         It starts over if the account may have computed: its card has, and it is not known for whom.
         """
-        by_account: defaultdict[AccountKey, list[Holder]] = defaultdict(list)
-        for holder, held in self._held.items():
-            by_account[held.account].append(holder)
-        self._holders = by_account
-        for account, parts in by_account.items():
+        for account, parts in self._holders.items():
             used = self._used.get(account)
             known = [ratio for holder in parts if (ratio := self._by_holder.get(holder)) is not None]
             is_known = len(known) == len(parts)
@@ -331,54 +346,82 @@ class UtilizationMeter:
             if any(known) or may_compute or (used is not None and used < idle.above):
                 self._idle_s.pop(account, None)
             elif is_known and used is not None:
-                is_new = not any(self._held[holder].seconds for holder in parts)
-                self._idle_s[account] = self._idle_s.get(account, 0.0) + (0.0 if is_new else passed_s)
-        for account in self._idle_s.keys() - by_account.keys():
-            if (used := self._used.get(account)) is not None and used < idle.above:
-                del self._idle_s[account]
+                first_s = max(since_s, min(self._held[holder].since_s for holder in parts))
+                self._idle_s[account] = self._idle_s.get(account, 0.0) + max(self._read_s - first_s, 0.0)
+        self._limit_idle()
 
     def _may_compute(self, holder: Holder) -> bool:
-        """Whether the card computes, and its driver has never said of such a process that it did."""
-        card, pids = self._cards.get(holder.gpu), self._held[holder].pids
-        kinds = {(holder.gpu, is_client) for is_client in pids.values()}
-        return card is not None and bool(card.ratio) and not kinds <= self._truthful
+        """Whether the card computes, and it can't be said that another one does.
 
-    def _hold(self, snapshot: Snapshot, assessments: tuple[Assessment, ...]) -> None:
+        A process that has just ended may have, and one that the driver does not list: so a first reading without a
+        computing process speaks only against who is alone there.
+        """
+        card, may_be_clients = self._cards.get(holder.gpu), {*self._held[holder].pids.values()}
+        if card is None or not card.ratio:
+            return False
+        is_told = {(holder.gpu, each) for each in may_be_clients} <= self._truthful and card.by_pid is not None
+        is_alone = not any(each.gpu == holder.gpu and each != holder for each in self._held)
+        return not is_told or (_is_doubtful(card) and (is_alone or holder.gpu in self._doubtful))
+
+    def _limit_idle(self) -> None:
+        """No account has computed nothing for longer than its oldest process runs."""
+        for account in self._idle_s.keys() & self._started_s.keys():
+            self._idle_s[account] = min(self._idle_s[account], max(self._at_s - self._started_s[account], 0.0))
+
+    def _hold(self, snapshot: Snapshot, assessments: tuple[Assessment, ...], idle: Idle) -> None:
         """Take over what is held as of a cycle."""
         sizes, before = card_sizes(snapshot), self._held
-        self._held, self._used, self._rates = {}, {}, {}
+        self._held, self._used, self._rates, self._started_s = {}, {}, {}, {}
+        holders: dict[AccountKey, dict[Holder, None]] = {}
+        counted: set[tuple[ProcessKey, str]] = set()
         for assessment in assessments:
-            spender = (assessment.pod.namespace, assessment.pod.workload)
-            self._used[assessment.account] = assessment.used
+            account, spender = assessment.account, (assessment.pod.namespace, assessment.pod.workload)
+            self._used[account] = assessment.used
             for use in assessment.uses:
-                self._hold_use(use, assessment.account, spender, sizes, before)
-            if wasted := _waste(assessment, sizes):
-                self._rates[spender] = self._rates.get(spender, _NOTHING) + CardSeconds(unused=wasted)
+                holder = Holder(use.uid, use.container, use.gpu)
+                holders.setdefault(account, {})[holder] = None
+                if (use.key, use.gpu) not in counted:
+                    counted.add((use.key, use.gpu))
+                    self._hold_use(use, holder, spender, sizes, before)
+            if running := [use.key.started_s for use in assessment.uses if not use.ended]:
+                self._started_s[account] = min(running)
+        self._holders = {account: tuple(parts) for account, parts in holders.items()}
+        for spender, wasted in _wasted(assessments, sizes):
+            self._rates[spender] = self._rates.get(spender, _NOTHING) + CardSeconds(unused=wasted)
         for held in self._held.values():
             if held.share:
                 self._rates[held.spender] = self._rates.get(held.spender, _NOTHING) + CardSeconds(held=held.share)
+        self._forget(idle)
+
+    def _forget(self, idle: Idle) -> None:
+        """Forget what was known of accounts that are gone, or hold nothing or little for certain."""
         self._by_holder = {holder: self._by_holder.get(holder) for holder in self._held}
-        accounts = self._used.keys()
-        self._by_account = {key: ratio for key, ratio in self._by_account.items() if key in accounts}
-        self._idle_s = {key: seconds for key, seconds in self._idle_s.items() if key in accounts}
+        free = {key for key, used in self._used.items() if used is not None and key not in self._holders}
+        self._by_account = {
+            key: ratio for key, ratio in self._by_account.items() if key in self._used and key not in free
+        }
+        self._idle_s = {key: seconds for key, seconds in self._idle_s.items() if key in self._used}
         self._resume()
+        for key, used in self._used.items():
+            if used is not None and used < idle.above:
+                self._idle_s.pop(key, None)
+        self._limit_idle()
 
     def _hold_use(
         self,
         use: AttributedUse,
-        account: AccountKey,
+        holder: Holder,
         spender: Spender,
         sizes: Mapping[str, int],
         before: Mapping[Holder, _Held],
     ) -> None:
-        holder, size = Holder(use.uid, use.container, use.gpu), sizes.get(use.gpu)
-        held = self._held.get(holder)
+        held, size = self._held.get(holder), sizes.get(use.gpu)
         if held is None:
-            held = self._held[holder] = _Held(spender, account, 0.0, {})
+            held = self._held[holder] = _Held(spender, self._at_s)
             if (earlier := before.get(holder)) is not None:
-                held.card_s, held.seconds = earlier.card_s, earlier.seconds
+                held.since_s, held.card_s, held.seconds = earlier.since_s, earlier.card_s, earlier.seconds
         if not use.ended:
-            held.pids[use.key.pid] = use.mps is not None and bool(use.mps.client)
+            held.pids[use.key.pid] = may_be_client(use)
         is_known = held.share is not None and use.used is not None and size is not None
         held.share = (held.share or 0.0) + (use.used or 0) / (size or 1) if is_known else None
 
@@ -391,9 +434,33 @@ class UtilizationMeter:
 _NOTHING: Final = CardSeconds()
 
 
+def _is_doubtful(card: CardUtilization) -> bool:
+    """Whether a card computes, and no process is said to; or whether one does."""
+    return bool(card.ratio) and not any((card.by_pid or {}).values())
+
+
+def _wasted(assessments: Sequence[Assessment], sizes: Mapping[str, int]) -> Iterator[tuple[Spender, float]]:
+    """Which share of cards declarations reserve and their accounts don't hold.
+
+    What a pod declares in all includes what it declares for each card, so of these the larger counts.
+    """
+    parts: defaultdict[tuple[str, str | None], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    spenders: dict[tuple[str, str | None], Spender] = {}
+    for assessment in assessments:
+        if wasted := _waste(assessment, sizes):
+            account = assessment.account
+            key = account.uid, account.container
+            parts[key][account.gpu is None] += wasted
+            spenders[key] = assessment.pod.namespace, assessment.pod.workload
+    return ((spenders[key], max(both)) for key, both in parts.items())
+
+
 def _waste(assessment: Assessment, sizes: Mapping[str, int]) -> float:
-    """Which share of its cards an account has declared and doesn't hold; of the node's, if it holds nothing."""
-    if assessment.declared is None or assessment.used is None or not sizes:
+    """Which share of its cards an account has declared and doesn't hold; of the node's, if it holds nothing.
+
+    A rule's default is no declaration.
+    """
+    if assessment.declared is None or assessment.used is None or not sizes or assessment.declared_by == "default":
         return 0.0
     own = [sizes[gpu] for gpu in {use.gpu for use in assessment.uses} if gpu in sizes] or list(sizes.values())
     return max(assessment.declared - assessment.used, 0) * len(own) / sum(own)

@@ -194,7 +194,7 @@ class Daemon:
             self._listed.restore(restored.listed, now)
             self._keeper.record.listed(self._listed.by_pod)
             self._cycle.transfers = self._cycle.transfers.inheriting(restored.transfers, now)
-            self._utilization.restore(restored.idle, self._policy.idle, now)
+            self._utilization.restore(restored.idle, now)
         self._update_permission(now)
         for message in self._cluster.take_messages() if self._cluster is not None else ():
             (self._log.warn if message.is_problem else self._log.inform)(message.text)

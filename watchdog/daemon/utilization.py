@@ -9,7 +9,6 @@ from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import in_this_boot_s
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
-from watchdog.core.policy import Idle
 from watchdog.core.quiet import LONGEST_REST_S
 from watchdog.core.utilization import (
     CardSeconds,
@@ -56,13 +55,13 @@ class UtilizationLog:
         self._written: frozenset[AccountKey] = frozenset()
         self._is_restored = False
 
-    def restore(self, earlier: IdleTimes | None, idle: Idle, now: Now) -> None:
+    def restore(self, earlier: IdleTimes | None, now: Now) -> None:
         """Take over what a journal that has just been opened has; when it is a later one, this daemon knows better."""
         is_first, self._is_restored = not self._is_restored, True
         if is_first and earlier is not None:
             self._written = frozenset(earlier.seconds)
             if now.boottime_s - in_this_boot_s(earlier.at, now) <= _HOLDS_S:
-                self._meter.restore(earlier.seconds, idle)
+                self._meter.restore(earlier)
 
     def add(self, report: CycleReport, readings: Sequence[UtilizationReading], *, has_lock: bool) -> CycleReport:
         """The report with what the driver has said of the utilisation since the last one, and what that adds up to."""
@@ -112,7 +111,7 @@ class UtilizationLog:
         if self._unwritten or self._idle_s or self._written:
             spent_by_hour, self._unwritten = self._unwritten, {}
             self._written = frozenset(self._idle_s)
-            idle = IdleTimes(at=now, seconds=self._idle_s)
+            idle = IdleTimes(at=now, seconds=self._idle_s, reported=self._meter.reported)
             self._writing = self._record.add_utilization(spent_by_hour, idle), spent_by_hour
 
     def _collect(self) -> None:

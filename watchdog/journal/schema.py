@@ -237,7 +237,7 @@ MIGRATIONS: Final = (
         PRIMARY KEY (hour, spender)
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE idle (
-        uid TEXT NOT NULL, container TEXT, gpu TEXT, idle_s REAL NOT NULL,
+        uid TEXT NOT NULL, container TEXT, gpu TEXT, idle_s REAL NOT NULL, reported INTEGER NOT NULL,
         boot_id TEXT NOT NULL, boottime_s REAL NOT NULL, wall_s REAL NOT NULL
     ) STRICT;
     """,

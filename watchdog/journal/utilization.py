@@ -50,8 +50,8 @@ def write_idle(connection: sqlite3.Connection, idle: IdleTimes) -> None:
     for account, seconds in idle.seconds.items():
         parts = account.uid, account.container, account.gpu
         key = (None if part is None else storable_text(part) for part in parts)
-        values = (*key, seconds, at.boot_id, at.boottime_s, at.wall_s)
-        connection.execute("INSERT INTO idle VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        values = (*key, seconds, account in idle.reported, at.boot_id, at.boottime_s, at.wall_s)
+        connection.execute("INSERT INTO idle VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def read_idle(connection: sqlite3.Connection) -> IdleTimes | None:
@@ -60,8 +60,12 @@ def read_idle(connection: sqlite3.Connection) -> IdleTimes | None:
     if not rows:
         return None
     *_, boot_id, boottime_s, wall_s = rows[0]
-    seconds = {AccountKey(uid=uid, container=container, gpu=gpu): idle_s for uid, container, gpu, idle_s, *_ in rows}
-    return IdleTimes(at=Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id), seconds=seconds)
+    keyed = [(AccountKey(uid=row[0], container=row[1], gpu=row[2]), *row[3:5]) for row in rows]
+    return IdleTimes(
+        at=Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id),
+        seconds={account: idle_s for account, idle_s, _ in keyed},
+        reported=frozenset(account for account, _, is_reported in keyed if is_reported),
+    )
 
 
 def node_hours(path: Path, node: str, since_s: float, until_s: float, *, within_s: float = math.inf) -> NodeHours:

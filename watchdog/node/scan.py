@@ -1,6 +1,5 @@
 """The scan: joins what the driver lists with what /proc shows of those processes into one Snapshot."""
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -10,8 +9,6 @@ from watchdog.core.model import Gap, Now, PlaceKind, Pod, Process, ProcessKey, S
 from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.process import Handle
 from watchdog.node.process_table import ProcessTable
-
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Listings:
@@ -57,7 +54,7 @@ def _first_key(process: Process, listed_s: float) -> ProcessKey | None:
     listed.
     """
     key = process.key
-    began_late = key is not None and key.start_ticks / _TICKS_PER_S > listed_s
+    began_late = key is not None and key.started_s > listed_s
     if began_late or process.ended or process.place.kind is PlaceKind.GONE:
         return ProcessKey(pid=process.pid, start_ticks=-1)
     return key
