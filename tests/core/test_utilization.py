@@ -392,6 +392,15 @@ def test_a_new_process_does_not_inherit_what_another_was_idle() -> None:
     assert (later.idle_s("a"), later.meter.reported) == (10.0, frozenset())
 
 
+def test_a_process_that_joins_changes_nothing() -> None:
+    """A pod of which one process has been idle for long is idle for that long, also if another has just started."""
+    watched, account = Watched(), held("a", 2 * Gi, 2 * Gi)
+    watched.see((replace(account, uses=account.uses[:1]),), 0.0, {}, times=5)
+    joining = replace(account.uses[1], key=ProcessKey(pid=101, start_ticks=int(100 * watched.at_s) + 500))
+    watched.see((replace(account, uses=(account.uses[0], joining)),), 0.0, {})
+    assert watched.idle_s("a") == 50.0
+
+
 def test_overlapping_accounts_count_what_is_held_once() -> None:
     """A pod with an account of one card and one of all: both are judged, neither is doubled."""
     whole = held("a", 40 * Gi, declared=60 * Gi)
@@ -428,6 +437,14 @@ def test_a_driver_that_falls_silent_accuses_nobody(later: dict[int, float] | Non
         watched.see((account,), 0.0, {}, times=5)
         watched.see((account,), 0.9, later)
     assert not watched.last.idle_s
+
+
+def test_a_driver_that_no_longer_tells_processes_apart_accuses_no_neighbour() -> None:
+    """Without figures of processes the card may have computed for any of them."""
+    watched, accounts = Watched(), (held("a", 2 * Gi), held("b", 2 * Gi))
+    watched.see(accounts, 0.9, {200: 0.9}, times=5)
+    watched.see(accounts, 0.9, None)
+    assert watched.last.idle_s == {}
 
 
 def test_two_readings_without_a_computing_process_start_it_over_for_all() -> None:

@@ -58,10 +58,11 @@ def full_report(containers: int = 1, cards_each: int = 1) -> CycleReport:
 
 
 def half_busy(report: CycleReport) -> Utilization:
-    """What a meter says of a node that the driver has called half busy twice."""
+    """What a meter says of a node of which the driver has called every process half busy twice."""
     meter, said = UtilizationMeter(), Utilization()
     for at_s in (10.0, 20.0):
-        busy = (CardUtilization(gpu=each.uuid, ratio=0.5, by_pid={1: 0.5}) for each in report.snapshot.gpus)
+        by_pid = dict.fromkeys(report.snapshot.processes, 0.5)
+        busy = (CardUtilization(gpu=each.uuid, ratio=0.5, by_pid=by_pid) for each in report.snapshot.gpus)
         reading = UtilizationReading(at_s=at_s, cards=tuple(busy))
         said = meter.add(at_s, report.snapshot, report.assessments, (reading,), report.policy.idle, gap_s=30.0)
     return said
