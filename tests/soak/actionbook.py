@@ -1,5 +1,6 @@
 """Actions of the oracle: who was acted on, and whether that has truly ended."""
 
+import math
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from watchdog.core.plan import Result
 from watchdog.core.policy import Step
 
 ENDED: Final = "point 24, the next action waits until the last one has ended"
+TIME: Final = "point 23, what gets SIGKILL has time to end before its kill has failed"
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -23,7 +25,9 @@ class TrackedAction:
     """An action in progress, as the oracle follows it. `names` are the containers that it is about.
 
     `dated` is the moment that the journal has of it: when it was handed in, and `began` when that was on disk. `drains`
-    says that a client was asked to be drained: then a drop in use spares no process any more.
+    says that a client was asked to be drained: then a drop in use spares no process any more. `killed_s` is when
+    the last SIGKILL was sent, `ends_s` until when the action is waited for: it may be until `latest_s` where the daemon
+    came late to the end of its grace.
     """
 
     number: int
@@ -38,10 +42,12 @@ class TrackedAction:
     began: Now
     ends_s: float
     life: int
+    latest_s: float = -math.inf
     termed: set[Task] = field(default_factory=set)
     killed: set[Task] = field(default_factory=set)
     drains: bool = False
     is_killing: bool = False
+    killed_s: float = -math.inf
     is_dead: bool = False
     is_grace_over: bool = False
     chosen: ProcessKey | None = None
@@ -146,14 +152,15 @@ class ActionBook:
         mine = (action for action in self._lingering.values() if action.key[0] == uid)
         # Of an earlier daemon's it does not know whether a process that has the PID of another is its victim.
         unsure = (action for action in mine if action.life != here.life or not action.is_dead)
-        return any(now.boottime_s < action.ends_s for action in unsure)
+        return any(now.boottime_s < max(action.ends_s, action.latest_s) for action in unsure)
 
     def advanced(self, now: Now) -> None:
         """The daemon has let its actions go on: those whose grace was over then are past it for good."""
         for action in (*self.open.values(), *self._lingering.values()):
             over = now.boottime_s >= action.began.boottime_s + action.step.grace_s
-            if over or self.hastened(action):
+            if (over or self.hastened(action)) and not action.is_grace_over:
                 action.is_grace_over = True
+                action.latest_s = now.boottime_s + self._standing.policy.release_timeout_s
 
     def before_reload(self) -> None:
         """What a stronger step has cut short stays so, whatever the next policy says."""
@@ -176,7 +183,9 @@ class ActionBook:
         if action is None:
             return
         if result is Result.FAILED:
-            self._timers.note_failed(action.key)
+            if action.killed_s == now.boottime_s and not action.drains and not any(t.aloof for t in action.signalled):
+                fail(TIME, f"action {number} fails in the moment of a SIGKILL")
+            self._timers.note_failed(action.key, had_begun=True)
             self._standing.seen["failed"] += 1
             self._forget(number)
         elif result is Result.DONE:

@@ -119,6 +119,7 @@ class SignalBook:
             if action.step.grace_s > 0:
                 self._end_grace(action, now)
         action.killed.add(task)
+        action.killed_s = now.boottime_s
         self._standing.seen["SIGKILL"] += 1
 
     def _end_grace(self, action: TrackedAction, now: Now) -> None:

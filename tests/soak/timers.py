@@ -161,8 +161,13 @@ class Timers:
         if key in self.ladders:
             self.ladders[key].acted = True
 
-    def note_failed(self, key: Key) -> None:
-        """A step on the account has failed: it is tried again later."""
+    def note_failed(self, key: Key, *, had_begun: bool = False) -> None:
+        """A step on the account has failed: it is tried again later.
+
+        One that had begun was remembered although the account may have started over since.
+        """
+        if had_begun:
+            self.ladders.setdefault(key, Ladder())
         if key in self.ladders:
             self.ladders[key].failed = True
 

@@ -569,6 +569,21 @@ def test_a_victim_that_does_not_die_fails_in_time(scene: Scene) -> None:
     assert "did not end" in outcome.reason
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_sigkill_that_comes_late_has_release_timeout_to_work(scene: Scene, *, ends: bool) -> None:
+    """Points 23 and 24: after a pause of the daemon or the node, release_timeout counts from SIGKILL, and no longer."""
+    scene.group.held_as = Unreachable
+    process = scene.group.start(STUBBORN)
+    scene.begin(step(grace_s=5.0), process)
+    assert scene.advance(0.1, 60.0, 89.0) == ()
+    if ends:
+        process.kill()
+        process.wait(5)
+    assert len(scene.advance(90.5)) == (not ends)
+    assert scene.sent()[1:] == ["SIGTERM", "SIGKILL", "end"]
+    assert len(scene.see(91.0, free=False)) == ends  # its memory is waited for no longer than that either
+
+
 def test_a_kill_that_may_not_have_reached_all_is_not_done(scene: Scene) -> None:
     """Point 23: where a process of the container could not be held or read, the end is `failed`, not `done`."""
     process = scene.group.start(POLITE)
@@ -579,6 +594,20 @@ def test_a_kill_that_may_not_have_reached_all_is_not_done(scene: Scene) -> None:
     (outcome,) = scene.advance(31.0)
     assert outcome.result is Result.FAILED
     assert "not all its processes" in outcome.reason
+
+
+def test_what_is_found_last_has_time_to_end(scene: Scene) -> None:
+    """Point 23: what gets SIGKILL only when release_timeout is over has not failed to end by then."""
+    first = scene.group.start(POLITE)
+    scene.group.sees_all = False
+    scene.begin(step(grace_s=0.0), first)
+    first.wait(5)
+    assert scene.advance(1.0) == ()
+    late, scene.group.sees_all = scene.group.start(STUBBORN), True
+    assert scene.advance(31.0) == ()
+    assert late.wait(5) == -signal.SIGKILL
+    scene.advance(31.5)
+    assert scene.record.lines[-1] == ("end", "done")
 
 
 def test_reaction_is_counted_without_the_time_that_the_policy_asks_for(scene: Scene) -> None:

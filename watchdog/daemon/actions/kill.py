@@ -55,6 +55,7 @@ class Kill:
         self._rounds = 0
         self._is_spared = False
         self._is_to_begin = False
+        self._is_grace_over = False
         start_s = recorded.began.boottime_s
         self._phase = _Phase.GRACE
         self._grace_ends_s = start_s + self.entry.definition.grace_s
@@ -268,6 +269,9 @@ class Kill:
 
     def _kill(self, now: Now) -> Outcome | None:
         """Send SIGKILL to the remaining processes, including new forks, and check whether all have ended."""
+        if not self._is_grace_over:
+            # This process or the node may have been paused for longer than that: release_timeout counts from now on.
+            self._is_grace_over, self._grace_ends_s = True, max(self._grace_ends_s, now.boottime_s)
         # In this order: only a living member can start a new one, so a search that begins when none is alive, and
         # finds none, is conclusive.
         was_alive = self._victims.release_ended()
@@ -280,10 +284,11 @@ class Kill:
             return self.stop(Result.FAILED, f"it was still forking after {MAX_ROUNDS} rounds of SIGKILL", now)
         left = self._victims.living
         fresh = (key for key in left if not self._victims.was_killed(key) and self._may_signal(key))
-        self._send(signal.SIGKILL, fresh, now)
+        has_sent = self._send(signal.SIGKILL, fresh, now)
         if self._victims.all_denied(left):
             return self.stop(Result.FAILED, self._victims.refusal, now)
-        if now.boottime_s >= self._grace_ends_s + self._release_timeout_s:
+        # What SIGKILL has only just been sent to is looked at once more; MAX_ROUNDS limits how often that happens.
+        if now.boottime_s >= self._grace_ends_s + self._release_timeout_s and not has_sent:
             reason = f"{len(left)} processes did not end after SIGKILL; the driver may hold them"
             reason = reason if self.clearance.is_clear else self.clearance.why_late
             reason = reason if left or are_all else "not all its processes are known to have ended: see the data gaps"
@@ -292,11 +297,13 @@ class Kill:
         self._poll_s = min(self._poll_s * 2, _POLL_MAX_S)
         return None
 
-    def _send(self, number: signal.Signals, keys: Iterable[ProcessKey], now: Now) -> None:
+    def _send(self, number: signal.Signals, keys: Iterable[ProcessKey], now: Now) -> bool:
+        """Send a signal to these processes; whether it reached any."""
         reached = self._victims.send(number, keys)
         if reached:
             self._recorded.note_sent(number.name, reached, now)
             self._phase = _Phase.KILLING if number is signal.SIGKILL else self._phase
+        return bool(reached)
 
     @property
     def _result(self) -> Result:
