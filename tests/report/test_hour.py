@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.report.build import climbing, quiet
@@ -194,6 +194,8 @@ def readings(draw: st.DrawFn) -> Reading:
 
 
 @given(st.lists(st.tuples(st.sampled_from([10.0, 15.0, 40.0, 900.0, 4000.0]), readings()), max_size=30))
+@example([(10.0, (0.5, {MAIN: 0.5})), (15.0, (0.5, {SIDE: 0.5})), (15.0, (0.2, {SIDE: 0.2}))])
+@example([(10.0, (0.5, {MAIN: 0.5})), (15.0, (0.4, {MAIN: 0.6, OTHER: 0.2})), (15.0, (0.1, {MAIN: 0.1}))])
 def test_each_container_on_a_card_has_the_utilisation_that_was_said_of_it(cycles: list[tuple[float, Reading]]) -> None:
     """Whatever parts an account has one after the other: of each it is known when it was, and nothing else is."""
     series, at_s, said = Series(("a", "p")), 1000.0, dict[tuple[Holder, float], float]()
