@@ -1,5 +1,6 @@
 """The command line as a whole: its help, how it names itself, policies from standard input, missing ones, refusals."""
 
+import base64
 import json
 import os
 import shutil
@@ -11,6 +12,8 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 
+from tests.kube import faulty
+from tests.kube.test_kubeconfigs import document
 from tests.node.support import ENDS_WITH_US, cannot_run, run_python
 from tests.ports import free_port
 from tests.rig.command import COMMAND, gpu_watchdog
@@ -107,6 +110,22 @@ def test_errors_that_cannot_be_written(command: str, to: str, unbuffered: bool) 
     """The exit code alone says that a command failed, where its message can't be written."""
     done = started(command, to, unbuffered=unbuffered)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+
+
+def test_no_private_key_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The official client writes a kubeconfig's key to a file, which goes also where the end can't be written."""
+    pair = faulty.authority().client("nobody", "nobody")
+    data = {
+        f"{name}-data": base64.b64encode(file.read_bytes()).decode()
+        for name, file in (("client-certificate", pair.certificate), ("client-key", pair.key))
+    }
+    (tmp_path / "config").write_text(json.dumps(document(data)), encoding="utf-8")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    for to in ("", "2> /dev/full"):
+        done = started(f"top --cluster --once --kubeconfig {tmp_path / 'config'}", to, unbuffered=False)
+        assert (done.returncode, bool(done.stderr)) == (1, not to)
+        assert [*(tmp_path / "temporary").iterdir()] == []
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The command line: `gpu-watchdog` and its subcommands, each of which loads only what it needs."""
 
+import atexit
 import contextlib
 import errno
 import os
@@ -79,7 +80,14 @@ def _exit_unwritten(error: OSError) -> NoReturn:
         if error.errno != errno.EPIPE:
             sys.stderr.write(f"Error: the output can't be written: {error.strerror}\n")
             sys.stderr.flush()
-    os._exit(1)  # an ordinary exit would write again what is still buffered
+    _leave(1)  # an ordinary exit would write again what is still buffered
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit without waiting for threads, and without writing what is still buffered."""
+    # The official client deletes there what it has written of a kubeconfig, the private key too.
+    atexit._run_exitfuncs()
+    os._exit(code)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -92,7 +100,7 @@ def _exit_now(code: int) -> NoReturn:
     """Exit although a driver call may hang on its thread, for which an ordinary exit would wait."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(code)
+    _leave(code)
 
 
 def _warn(line: str) -> None:
@@ -472,7 +480,7 @@ def run(**options: Any) -> None:
     code = run_daemon(Options(**options))
     with contextlib.suppress(OSError):  # how the daemon ended does not depend on whether its log can be written
         sys.stderr.flush()
-    os._exit(code)
+    _leave(code)
 
 
 @main.command(
