@@ -36,9 +36,9 @@ def sound(path: Path) -> bool:
     return sql(path, "PRAGMA integrity_check") == [("ok",)]
 
 
-def spent(path: Path, since_hour: int = 0) -> dict[Spender, CardSeconds]:
-    """The card-seconds that another process reads, of each owner since an hour."""
-    rows = node_hours(path, "n1", since_hour * HOUR_S, 0.0).owners
+def spent(path: Path, since_hour: int = 0, until_hour: int = 10**6) -> dict[Spender, CardSeconds]:
+    """The card-seconds that another process reads, of each owner, from an hour to another."""
+    rows = node_hours(path, "n1", since_hour * HOUR_S, until_hour * HOUR_S).owners
     return {
         (row.namespace, Owner(kind=row.kind, name=row.name)): CardSeconds(
             row.held * HOUR_S, row.used * HOUR_S, row.idle * HOUR_S, (row.unused or 0.0) * HOUR_S

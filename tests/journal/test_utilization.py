@@ -35,7 +35,7 @@ def test_card_seconds_add_up_by_hour_and_owner(journal: Journal, path: Path) -> 
     assert astuple(spent(path, HOUR + 1)[WEB]) == pytest.approx((906.0, 303.0, 601.5, 0.012), abs=0.002)
     assert astuple(spent(path)[TRAIN]) == pytest.approx((12.0, 0.0, 0.0, 0.0), abs=0.002)
     assert spent(path, HOUR + 2) == {}
-    assert node_hours(path, "n1", 0.0, 0.0).begins == Moment(HOUR * HOUR_S)
+    assert node_hours(path, "n1", 0.0, T0).begins == Moment(HOUR * HOUR_S)
 
 
 def test_the_next_daemon_has_the_idle_times(journal: Journal, path: Path) -> None:
@@ -89,6 +89,29 @@ def test_old_hours_go_with_their_owners(journal: Journal, path: Path) -> None:
     journal.prune(later(30.05))
     assert list(spent(path)) == [TRAIN]
     assert sql(path, "SELECT namespace FROM spender") == [("b",)]
+
+
+YEARS = 10 * 365 * 24
+
+
+def test_hours_to_come_are_in_no_report(journal: Journal, path: Path) -> None:
+    """What was counted while a node's clock was ahead is not reported as that of the last hour."""
+    journal.add_utilization({HOUR + YEARS: {TRAIN: CardSeconds(held=1.0)}}, NOBODY_IDLE)
+    ahead = node_hours(path, "n1", HOUR * HOUR_S, T0)
+    assert (ahead.owners, ahead.begins) == ((), None)
+    journal.add_utilization({HOUR: {WEB: CardSeconds(held=1.0)}}, NOBODY_IDLE)
+    assert list(spent(path, HOUR, HOUR)) == [WEB]
+
+
+def test_hours_to_come_go_once_the_clock_is_right(journal: Journal, path: Path) -> None:
+    """They would stay for years; but a clock that is behind after a start must not delete what is right."""
+    journal.add_utilization({HOUR + YEARS: {TRAIN: CardSeconds(held=1.0)}}, NOBODY_IDLE)
+    journal.add_utilization({HOUR + 24: {WEB: CardSeconds(held=1.0)}}, NOBODY_IDLE)
+    started = later(0)
+    journal.prune(replace(started, boottime_s=60.0, wall_s=started.wall_s - 400 * 86400))
+    assert len(spent(path)) == 2
+    journal.prune(replace(started, boottime_s=2 * 86400.0))
+    assert list(spent(path)) == [WEB]
 
 
 def owners(hour: int) -> dict[Spender, CardSeconds]:

@@ -99,15 +99,21 @@ def delete_recording(connection: sqlite3.Connection, before_s: float, keep: int,
 _CARD_SECONDS_ROW: Final = 40
 _OLD_HOURS: Final = (
     "DELETE FROM card_seconds WHERE (hour, spender) IN "
-    "(SELECT hour, spender FROM card_seconds WHERE hour <= :last ORDER BY hour LIMIT :batch)"
+    "(SELECT hour, spender FROM card_seconds WHERE hour <= :last OR hour > :next ORDER BY hour LIMIT :batch)"
 )
 _SPENDERS: Final = "DELETE FROM spender WHERE id NOT IN (SELECT spender FROM card_seconds)"
 
 
-def delete_card_seconds(connection: sqlite3.Connection, before_s: float, batch: int) -> int:
-    """Delete card-seconds of hours that ended before a Unix time, oldest first, at most a batch of rows."""
+def delete_card_seconds(
+    connection: sqlite3.Connection, before_s: float, batch: int, *, after_s: float = float("inf")
+) -> int:
+    """Delete card-seconds of hours that ended before a Unix time or begin after one, at most a batch of rows.
+
+    The oldest go first.
+    """
     connection.execute("BEGIN IMMEDIATE")
-    removed = connection.execute(_OLD_HOURS, {"last": before_s / 3600 - 1, "batch": batch}).rowcount
+    hours = {"last": before_s / 3600 - 1, "next": after_s / 3600}
+    removed = connection.execute(_OLD_HOURS, hours | {"batch": batch}).rowcount
     if removed:
         connection.execute(_SPENDERS)
     connection.execute("COMMIT")
@@ -295,6 +301,7 @@ _MOST_BATCHES: Final = 10  # per call: intentions wait meanwhile, and the next c
 _FREE_PAGES: Final = 4096  # per call
 # No wait for memory lasts this long: an action unfinished after it belongs to a daemon that never restarted.
 _UNFINISHED_S: Final = 86400.0
+_DAY_S: Final = 86400.0
 
 UNFINISHED: Final = "(result IS NULL OR (result IN ('done', 'interrupted') AND released_s IS NULL))"
 # Within a boot the wall clock does not count: when it jumps, neither history nor unfinished actions may be deleted.
@@ -323,7 +330,7 @@ def prune(connection: sqlite3.Connection, limits: JournalLimits, now: Now) -> No
     for delete in (
         partial(_delete, connection, moment | aged, _BATCH),
         partial(delete_recording, connection, aged["before"], limits.max_size * 3 // 4, _BATCH),
-        partial(delete_card_seconds, connection, aged["before"], _BATCH),
+        partial(delete_card_seconds, connection, aged["before"], _BATCH, after_s=_wrong_after_s(now)),
     ):
         for _ in range(_MOST_BATCHES):
             removed = delete()
@@ -352,6 +359,14 @@ def prune(connection: sqlite3.Connection, limits: JournalLimits, now: Now) -> No
             break
     if deleted:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+
+def _wrong_after_s(now: Now) -> float:
+    """The Unix time after which an hour can only have been counted with a wrong clock; infinite if it may be right.
+
+    A clock that is wrong when the node starts has been set a day later. Before that it may be the one that is behind.
+    """
+    return now.wall_s + _DAY_S if now.boottime_s >= _DAY_S else float("inf")
 
 
 def size(connection: sqlite3.Connection) -> int:

@@ -30,7 +30,7 @@ _ADD: Final = (
 )
 _SELECT: Final = (
     "SELECT namespace, owner_kind, owner_name, sum(held), sum(computing), sum(idle), sum(unused) "
-    "FROM card_seconds JOIN spender ON id = spender WHERE hour >= ? GROUP BY spender"
+    "FROM card_seconds JOIN spender ON id = spender WHERE hour BETWEEN ? AND ? GROUP BY spender"
 )
 
 
@@ -69,15 +69,16 @@ def read_idle(connection: sqlite3.Connection) -> IdleTimes | None:
 
 
 def node_hours(path: Path, node: str, since_s: float, until_s: float, *, within_s: float = math.inf) -> NodeHours:
-    """The card-hours of a node since the hour of a Unix time, from its journal; JournalError.
+    """The card-hours of a node between the hours of two Unix times, from its journal; JournalError.
 
-    It is given up after `within_s`.
+    Later hours were counted with a wrong clock. It is given up after `within_s`.
     """
-    since_hour, deadline_s = int(since_s // HOUR_S), time.monotonic() + within_s
+    since_hour, until_hour = int(since_s // HOUR_S), int(until_s // HOUR_S)
+    deadline_s = time.monotonic() + within_s
     with reading(path) as connection:
         connection.set_progress_handler(lambda: time.monotonic() > deadline_s, _STEPS)
         try:
-            first, spent = _first_hour(connection), [*_card_seconds(connection, since_hour)]
+            first, spent = _first_hour(connection, until_hour), [*_card_seconds(connection, since_hour, until_hour)]
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                 why = f"journal {path} can't be read within {within_s:.0f} s: ask again once the node is less busy"
@@ -97,11 +98,14 @@ def node_hours(path: Path, node: str, since_s: float, until_s: float, *, within_
     )
 
 
-def _first_hour(connection: sqlite3.Connection) -> int | None:
-    hour: int | None = connection.execute("SELECT min(hour) FROM card_seconds").fetchone()[0]
+def _first_hour(connection: sqlite3.Connection, until_hour: int) -> int | None:
+    found = connection.execute("SELECT min(hour) FROM card_seconds WHERE hour <= ?", (until_hour,))
+    hour: int | None = found.fetchone()[0]
     return hour
 
 
-def _card_seconds(connection: sqlite3.Connection, since_hour: int) -> Iterator[tuple[Spender, CardSeconds]]:
-    for namespace, kind, name, *parts in connection.execute(_SELECT, (since_hour,)):
+def _card_seconds(
+    connection: sqlite3.Connection, since_hour: int, until_hour: int
+) -> Iterator[tuple[Spender, CardSeconds]]:
+    for namespace, kind, name, *parts in connection.execute(_SELECT, (since_hour, until_hour)):
         yield (namespace, Owner(kind=kind, name=name)), CardSeconds(*(part / _PARTS for part in parts))
