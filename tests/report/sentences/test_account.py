@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.report.build import NOTEBOOKS, Story, acting, activity, climbing, policy, quiet, trainer, trainer_node
-from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
+from tests.worlds import Gi, at, container, gpu, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.brakes import Brake
@@ -18,7 +18,7 @@ from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Declaration, Protect
-from watchdog.core.utilization import CardUtilization
+from watchdog.core.utilization import CardUtilization, card_sizes
 from watchdog.report.sentences.account import account_paragraphs, account_sentences
 from watchdog.report.sentences.usage import idle_card_hours, utilization_unknown
 from watchdog.report.status import (
@@ -411,3 +411,14 @@ def test_idle_on_several_cards_of_unknown_size_costs_nothing_known() -> None:
     assert not idle_card_hours(idle, structs.replace(status, gpus=sized[:1]))
     unknown = structs.replace(idle, processes=(ProcessStatus(pid=1, gpu="a"),))
     assert not idle_card_hours(unknown, status)
+
+
+def test_card_hours_are_those_of_the_report() -> None:
+    """The page's share of a card is that of the card-seconds: of what is left besides the driver's own memory."""
+    memory = GpuMemory(total=80 * Gi, reserved=16 * Gi)
+    idle = AccountStatus(processes=(ProcessStatus(pid=1, gpu="a", used=32 * Gi),), idle_s=36000)
+    gpus = (GpuStatus(uuid="a", memory=memory),)
+    status = Status(node="n", at=Moment(1.8e9), accounts=(idle,), gpus=gpus, plan=())
+    card = gpu(0, 80 * Gi, uuid="a", reserved=memory.reserved)
+    share = 32 * Gi / card_sizes(snapshot(gpus=(card,)))["a"]
+    assert idle_card_hours(idle, status) == f"{10 * share:.2g}" == "5"

@@ -120,13 +120,14 @@ def idle_short(account: AccountStatus) -> str:
 def idle_card_hours(account: AccountStatus, status: Status) -> str:
     """What an account holds, as a share of each card, times the hours in which it has computed nothing: `0.34`.
 
-    Empty if a part is unknown or it is next to nothing.
+    The share is that of `report`: of what pods can use. Empty if a part is unknown or it is next to nothing.
     """
-    sizes = {gpu.uuid: gpu.memory.total for gpu in status.gpus if gpu.parent is None}
+    memory = {gpu.uuid: gpu.memory for gpu in status.gpus if gpu.parent is None}
+    sizes = {uuid: each.total - (each.reserved or 0) for uuid, each in memory.items() if each.total is not None}
     cards = 0.0
     for process in account.processes:
-        size = sizes.get(process.gpu)
-        if process.used is None or not size:
+        size = sizes.get(process.gpu, 0)
+        if process.used is None or size <= 0:
             return ""
         cards += process.used / size
     hours = cards * (account.idle_s or 0.0) / 3600
