@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -20,7 +21,7 @@ from tests.report.build import (
     utilized,
     withheld,
 )
-from tests.worlds import T0, Gi, at, container, gpu, process, rule, snapshot, step, use
+from tests.worlds import T0, Gi, at, claimant, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
@@ -215,6 +216,22 @@ def test_accounts_of_containers_and_gpus_have_their_labels() -> None:
     labels = {(each["container"], each["gpu"]) for each in series(found, "account_memory_used_bytes")}
     assert labels == {("main", "GPU-0"), ("main", "GPU-1")}
     assert value(found, "pod_memory_declared_bytes", **POD) == 16 * Gi
+
+
+@pytest.mark.parametrize("account", ["pod", "container"])
+def test_a_total_beside_claims_counts_once(account: Literal["pod", "container"]) -> None:
+    """Where a pod has an account on each card and one over all, each byte is in the pod's sums once."""
+    claims = {name: claimant("u1", size=size).claims["gpu"] for name, size in (("gpu", 8 * Gi), ("second", 16 * Gi))}
+    on_other = replace(claims["second"].devices[0], name="gpu-1", uuid="GPU-1")
+    claims["second"] = replace(claims["second"], devices=(on_other,))
+    main = replace(container("main", "3Gi", of="u1"), claims=tuple(claims))
+    owner = trainer(containers=(main, container("side", "1Gi", of="u1")), claims=claims)
+    under = policy(replace(NOTEBOOKS, account=account), schemes=("dra",))
+    found = after(Story(under=under, pods=(owner,)).see(trainer_node()))
+    assert {labels["gpu"] for labels in series(found, "account_memory_used_bytes")} == {"GPU-0", "GPU-1", ""}
+    assert values(found, **POD) == {
+        "pod_memory_used_bytes": USED, "pod_memory_declared_bytes": 28 * Gi, "pod_memory_peak_bytes": USED,
+    }  # fmt: skip
 
 
 def test_counters_are_preset() -> None:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tests.worlds import NODE, VERIFF, Gi, Mi, at, container, gpu, pod, process, rule, snapshot, step, use
+from tests.worlds import NODE, VERIFF, Gi, Mi, at, claimant, container, gpu, pod, process, rule, snapshot, step, use
 from watchdog.core.assess import assess
 from watchdog.core.assessment import AccountKey, Inputs
 from watchdog.core.attribute import attribute
@@ -64,6 +64,12 @@ def trainer(**more: object) -> Pod:
         owner=Owner(kind="Job", name="train"),
     )
     return replace(made, **more)  # type: ignore[arg-type]
+
+
+def claiming(uid: str = "a") -> Pod:
+    """A pod that has 4Gi of card 0 by a claim, and declares 2Gi beside it."""
+    main = replace(container("main", "2Gi", of=uid), claims=("gpu",))
+    return replace(claimant(uid), containers=(main,))
 
 
 def trainer_node(used: float | None = 12.4, second: float = 0.0, **more: object) -> Snapshot:

@@ -36,7 +36,7 @@ def _by_card() -> Panel:
     return gauges(
         "Declared, by card",
         "What the pods on each card declare, as a share of its size. An amount for several cards is divided among "
-        "those that the pod uses. A pod that uses nothing yet is on no card.",
+        "those that the pod uses; beside claims it counts on each. A pod that uses nothing yet is on no card.",
         "percentunit",
         Query(
             expr=titled(f"{declared_by_card()} / {by(CARD, 'gpu_memory_total_bytes')}"), legend=CARD_TITLE, instant=True

@@ -77,10 +77,14 @@ PLACES: Final = f"group by ({POD}, gpu) ({metric('container_memory_used_bytes')}
 
 
 def declared_by_card() -> str:
-    """What the pods on each card declare: what is declared for all of a pod's cards is divided among those it uses."""
+    """What the pods on each card declare: what is declared for all of a pod's cards is divided among those it uses.
+
+    Where claims give amounts by card, what is declared beside them counts on each, and is in the account of each.
+    """
     of_cards, of_all = (by(ACCOUNT, "account_memory_declared_bytes", ON_NODES, each) for each in ('gpu!=""', 'gpu=""'))
+    alone = f"sum by ({POD}) ({of_all} unless on ({POD}, container) {of_cards})"
     each = f"count by ({POD}) ({PLACES}) * on ({POD}) group_right () {PLACES}"
-    return f"sum by ({CARD}) ({of_cards} or sum by ({POD}) ({of_all}) / on ({POD}) group_right () ({each}))"
+    return f"sum by ({CARD}) ({of_cards} or {alone} / on ({POD}) group_right () ({each}))"
 
 
 CARD_TITLE: Final = "{{node}} GPU {{index}} {{profile}}"

@@ -1,6 +1,6 @@
 """The values of a cycle's first half: its inputs, and the results of attribution and assessment."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -262,6 +262,18 @@ class Assessment:
         container = f" container {self.account.container}" if self.account.container is not None else ""
         gpu = f" on {self.account.gpu}" if self.account.gpu is not None else ""
         return f"{self.pod.title}{container}{gpu}"
+
+
+def without_parts(assessments: Iterable[Assessment]) -> list[Assessment]:
+    """The accounts that together cover each use once.
+
+    With a total beside claims, an account over all GPUs has those on each of them as its parts, which are left out.
+    """
+    every = list(assessments)
+    whole = {(each.account.uid, each.account.container) for each in every if each.account.gpu is None}
+    return [
+        each for each in every if each.account.gpu is None or (each.account.uid, each.account.container) not in whole
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.registry import Collector
 
 from watchdog import __version__
-from watchdog.core.assessment import Assessment, Attribution, Verdict
+from watchdog.core.assessment import Assessment, Attribution, Verdict, without_parts
 from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason, Now, Pod
 from watchdog.core.plan import CycleReport, Outcome, Result
@@ -136,7 +136,7 @@ def _react(reactions: Mapping[str, Histogram], outcomes: Iterable[Outcome]) -> M
 def _peaks(peaks: Mapping[str, int], report: CycleReport) -> Mapping[str, int]:
     """The peak use of each listed pod in bytes; unknown parts count as 0."""
     sums: defaultdict[str, Sum] = defaultdict(Sum)
-    for assessment in report.assessments:
+    for assessment in without_parts(report.assessments):
         pod = sums[assessment.account.uid]
         pod.at_least += assessment.used_at_least
         pod.known = pod.known and assessment.used is not None
@@ -183,7 +183,7 @@ def _pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Met
             containers[*_title(pods[use.uid]), use.container, use.gpu].add(use.used)
     used: defaultdict[Labels, Sum] = defaultdict(Sum)
     declared: defaultdict[Labels, Sum] = defaultdict(Sum)
-    for assessment in report.assessments:
+    for assessment in without_parts(report.assessments):
         title = _title(assessment.pod)
         used[title].add(assessment.used)
         if assessment.declared is not None or assessment.verdict is Verdict.MISDECLARED:

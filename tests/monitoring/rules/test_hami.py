@@ -8,7 +8,7 @@ import pytest
 
 from tests.monitoring.rules.promtool import ROOT, hold, promtool, rules
 from tests.monitoring.rules.world import World
-from tests.report.build import trainer
+from tests.report.build import claiming, policy, trainer
 from tests.worlds import Gi, at, container, gpu, pod, process, snapshot, use
 from watchdog.core.utilization import CardUtilization, Holder, Utilization
 
@@ -112,6 +112,16 @@ def what_hami_said_before() -> World:
     return world
 
 
+def a_claim_and_what_is_declared_beside_it() -> World:
+    """The 4Gi of a pod's claim and the 2Gi beside it are allocated once, although they have two accounts."""
+    world = World()
+    daemon = world.daemon(pods=(claiming(),), under=policy(schemes=("dra",)))
+    cards = (gpu(0, 40 * Gi),)
+    daemon.sees(1, lambda second: snapshot([use(101, Gi)], [process(101, "a/main")], cards, second))
+    world.gives("sum(hami_gpu_memory_allocated_bytes)", ({}, 6 * Gi))
+    return world
+
+
 def no_watchdog() -> World:
     """Without the watchdog's series there is nothing."""
     world = World()
@@ -123,7 +133,13 @@ def no_watchdog() -> World:
 
 def test_it_gives_what_hami_would_say(tmp_path: Path) -> None:
     """Every world, in one run of promtool."""
-    hold((what_hami_would_say(), what_hami_said_before(), no_watchdog()), tmp_path, HAMI)
+    worlds = (
+        what_hami_would_say(),
+        what_hami_said_before(),
+        a_claim_and_what_is_declared_beside_it(),
+        no_watchdog(),
+    )
+    hold(worlds, tmp_path, HAMI)
 
 
 def test_every_series_that_a_dashboard_reads_is_recorded() -> None:

@@ -11,8 +11,8 @@ from tests.monitoring.grafana import panels_of
 from tests.monitoring.rules.promtool import hold
 from tests.monitoring.rules.scenario import cards
 from tests.monitoring.rules.world import Labels, World
-from tests.report.build import trainer_node
-from tests.worlds import Gi, gpu
+from tests.report.build import claiming, policy, trainer_node
+from tests.worlds import Gi, gpu, process, snapshot, use
 from tools.dashboard.written import FILE
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
@@ -66,6 +66,15 @@ def a_card_of_unknown_use_is_no_free_card() -> World:
     return world
 
 
+def what_is_declared_beside_a_claim_counts_once() -> World:
+    """A card has what its pod's claim gave and what is declared beside that, once; a share of the size of 80Gi."""
+    world = World()
+    daemon = world.daemon(pods=(claiming(),), under=policy(schemes=("dra",)))
+    daemon.sees(1, lambda second: snapshot([use(101, Gi)], [process(101, "a/main")], (gpu(0),), second))
+    say(world, **{"Declared,_by_card": 6 / 80})
+    return world
+
+
 def bars_are_whole_over_a_restart() -> World:
     """A bar is what was counted in its minute: by a daemon, by one that restarted, and after a gap in the scrapes."""
     world = World()
@@ -89,4 +98,10 @@ def bars_are_whole_over_a_restart() -> World:
 
 def test_panels_say_what_is_known(tmp_path: Path) -> None:
     """All of these worlds, in one run of promtool."""
-    hold((unknown_is_no_zero(), a_card_of_unknown_use_is_no_free_card(), bars_are_whole_over_a_restart()), tmp_path)
+    worlds = (
+        unknown_is_no_zero(),
+        a_card_of_unknown_use_is_no_free_card(),
+        what_is_declared_beside_a_claim_counts_once(),
+        bars_are_whole_over_a_restart(),
+    )
+    hold(worlds, tmp_path)
