@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import structlog
 
+from tests.export.samples import read, series, value
 from tests.node.support import wait_until
-from tests.report.build import Story
+from tests.report.build import Story, utilized
 from tests.worlds import at, policy, snapshot
 from watchdog.config.load import PolicyError, PolicyProblem
 from watchdog.core.errors import Problem
@@ -76,6 +77,20 @@ def test_a_second_daemon_lacks_the_lock_and_nothing_else(made: tuple[Sinks, Sink
     first.stop((), at(1))
     open_journal(second, at(1))
     assert (second.has_lock, second.has_journal, second.keeper.is_writable) == (True, True, True)
+
+
+def test_card_seconds_of_a_node_are_exported_by_one_daemon(made: tuple[Sinks, Sinks]) -> None:
+    """While a second daemon runs beside the first, sums over all daemons have each card-second once."""
+    first, second = made
+    open_journal(first, at(0))
+    second.keeper.maintain(at(0))
+    for each in made:
+        each.publish(utilized(), is_stale=False)
+    held = [value(read(each._metrics), "namespace_card_seconds_total", namespace="a", state="held") for each in made]
+    assert held == [3.0, None]
+    first.stop((), at(1))
+    open_journal(second, at(1))
+    assert len(series(read(second._metrics), "namespace_card_seconds_total")) == 3
 
 
 def test_without_a_journal_nothing_can_be_written_down(made: tuple[Sinks, Sinks], tmp_path: Path) -> None:

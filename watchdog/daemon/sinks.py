@@ -192,7 +192,8 @@ class Sinks:
         """
         self.bell = Bell()
         self._options = options
-        self._metrics = Metrics(event_writer.counts if event_writer is not None else None, clock.now, pulse)
+        counts = event_writer.counts if event_writer is not None else None
+        self._metrics = Metrics(counts, clock.now, pulse, lambda: self.has_lock)
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
         self._remedies = remedies(options.journal, options.node)
         stop_path = str(stop_file(options.journal).absolute())

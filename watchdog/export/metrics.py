@@ -21,7 +21,7 @@ from watchdog.core.policy import Policy
 from watchdog.core.quiet import Resting, Ticks
 from watchdog.core.residual import Sum
 from watchdog.core.sharing import Sharing
-from watchdog.core.utilization import NO_UTILIZATION, STATES
+from watchdog.core.utilization import NO_UTILIZATION, STATES, CardSeconds
 from watchdog.export import catalogue
 from watchdog.export.catalogue import (
     DURATION_S,
@@ -236,11 +236,15 @@ def _state_families(report: CycleReport) -> Iterator[Metric]:
     yield single(catalogue.MAINTENANCE_SINCE, report.maintenance_since_s)
     yield single(catalogue.MAINTENANCE_ALERT_AFTER, report.policy.maintenance.alert_after_s)
     yield single(catalogue.IDLE_AFTER, report.policy.idle.after_s or None)
-    by_namespace = report.utilization.by_namespace.items()
-    states = ((namespace, state, getattr(spent, state)) for namespace, spent in by_namespace for state in STATES)
-    yield metric(catalogue.CARD_SECONDS, (((namespace, state), seconds) for namespace, state, seconds in states))
     yield single(catalogue.BREAKER_OPEN, float(report.plan.ledger.brakes.opened is not None))
     yield metric(catalogue.POLICY_INFO, [((report.policy.sha256, report.policy.mode), 1)])
+
+
+def _card_seconds(by_namespace: Mapping[str, CardSeconds]) -> Metric:
+    spent = ((namespace, state, parts) for namespace, parts in by_namespace.items() for state in STATES)
+    return metric(
+        catalogue.CARD_SECONDS, (((namespace, state), getattr(parts, state)) for namespace, state, parts in spent)
+    )
 
 
 def _title(pod: Pod) -> Labels:
@@ -321,7 +325,8 @@ class Metrics(Collector):
 
     All methods but `collect` are called from one thread; a scrape may come from any other, and sees a whole cycle.
     `events` counts Events by result and is called at each scrape; None if no Events are written. `now` is the clock by
-    which the last cycle becomes too old to show; None if it never does.
+    which the last cycle becomes too old to show; None if it never does. Unless the daemon `has_lock`, another one of
+    the node counts the same card-seconds, and these are not shown: sums over daemons would have them twice.
     """
 
     def __init__(
@@ -329,11 +334,13 @@ class Metrics(Collector):
         events: Callable[[], Mapping[str, int]] | None = None,
         now: Callable[[], Now] | None = None,
         pulse: Callable[[], PulseState] = PulseState,
+        has_lock: Callable[[], bool] = lambda: True,
     ) -> None:
         self.registry = CollectorRegistry()
         self._events = events
         self._now = now
         self._pulse = pulse
+        self._has_lock = has_lock
         self._state = _State()
         self._revision = 0
         self.registry.register(self)
@@ -395,6 +402,7 @@ class Metrics(Collector):
             if self._now is not None and self._now().boottime_s - state.at_s > report.policy.reset_after_s:
                 report = without_late_values(report)
             yield from _state_families(report)
+            yield _card_seconds(report.utilization.by_namespace if self._has_lock() else {})
             yield single(catalogue.PULSE_ACTIVE, float(pulse.is_active) if report.policy.has_pulse else None)
             yield from _gpu_families(report, sharing)
             yield from _pod_families(report, state.counters.peaks)
