@@ -251,6 +251,34 @@ def test_what_can_t_be_asked(arguments: tuple[str, ...], said: str) -> None:
     assert said in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "variables", "owners"),
+    [
+        (("--by", "owner", "--journal", "{journal}"), {}, 4),
+        (("--by", "owner"), {"GPU_WATCHDOG_JOURNAL": "{journal}"}, 4),
+        ((), {"GPU_WATCHDOG_JOURNAL": "{journal}"}, 4),
+        (("--by", "namespace"), {"GPU_WATCHDOG_JOURNAL": "{journal}"}, 3),
+    ],
+)
+def test_a_prometheus_of_the_environment_overrides_nothing_that_is_named(
+    journal: Path, arguments: tuple[str, ...], variables: dict[str, str], owners: int
+) -> None:
+    """Where owners or a journal are asked for, the variable is ignored, and no option is blamed that nobody gave."""
+    given = {name: text.format(journal=journal) for name, text in variables.items()}
+    named = [each.format(journal=journal) for each in arguments]
+    environment = {"GPU_WATCHDOG_PROMETHEUS": "http://127.0.0.1:1", **given}
+    command = ["report", "--json", "--since", "2026-01-05", *named]
+    result = CliRunner().invoke(main, command, env=environment)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert len(json.loads(result.stdout)["rows"]) == owners
+
+
+def test_a_prometheus_of_the_environment_is_asked() -> None:
+    """Where nothing else is named, the report is that Prometheus's."""
+    result = CliRunner().invoke(main, ["report"], env={"GPU_WATCHDOG_PROMETHEUS": "http://127.0.0.1:1"})
+    assert "Prometheus at http://127.0.0.1:1" in result.stderr
+
+
 HOSTILE: Final = OwnerHours(namespace="a\x1b[2J", kind="=HYPERLINK(1)", name="\u202e\n@x", held=2.0, idle=2.0)
 
 

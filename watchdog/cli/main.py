@@ -333,7 +333,8 @@ def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str
 def _is_of_cluster(context: click.Context, *local: str, is_here: bool = False) -> bool:
     """Whether a command is about all nodes; click's error for options of which one would be ignored.
 
-    `local` are those that name something of one node, and `is_here` whether that is on this machine.
+    `local` are those that name something of one node, and `is_here` whether that is on this machine. They override a
+    Prometheus that only the environment names.
     """
     options = context.params
 
@@ -353,7 +354,7 @@ def _is_of_cluster(context: click.Context, *local: str, is_here: bool = False) -
         raise click.UsageError(
             f"{named('context', 'namespace', 'kubeconfig')[0]} has no effect on a --prometheus at a URL"
         )
-    is_meant = bool(asked or (not of_one and options["prometheus"]))
+    is_meant = bool(asked or (options["prometheus"] and _is_default(context, *local)))
     return is_meant or (not is_here and _is_default(context, *local) and is_outside(options["kubeconfig"]))
 
 
@@ -412,6 +413,9 @@ def report(
 
     if options["as_csv"] and options["as_json"]:
         raise click.UsageError("--csv and --json exclude each other")
+    if by == "owner" and context.get_parameter_source("prometheus") is click.core.ParameterSource.ENVIRONMENT:
+        # It has no owners, and nobody has asked for it now.
+        context.params["prometheus"] = options["prometheus"] = ""
     is_cluster = _is_of_cluster(context, "journal", is_here=journal.exists())
     if is_cluster and options["prometheus"] and by == "owner":
         raise click.UsageError("--prometheus has no owners: leave --by out, or --prometheus")
