@@ -72,8 +72,9 @@ class Total(Struct, forbid_unknown_fields=True):
 
 
 class Node(Struct, forbid_unknown_fields=True):
-    """A node as JSON has it."""
+    """A node, or a cluster, as JSON has it."""
 
+    cluster: str | None
     node: str | None
     begins: datetime | None
     problem: str | None
@@ -200,7 +201,7 @@ def test_a_beginning_before_the_journal_s_is_said(journal: Path) -> None:
     assert said in report("--journal", journal, "--since", "2026-01-04").stdout
     assert report("--journal", journal, "--since", "2026-01-04", "--csv").stderr == f"{said}\n"
     document = json.loads(report("--journal", journal, "--since", "2026-01-04", "--json").stdout)
-    assert document["nodes"] == [{"node": None, "begins": "2026-01-05T00:00:00.000Z", "problem": None}]
+    assert document["nodes"] == [{"cluster": None, "node": None, "begins": "2026-01-05T00:00:00.000Z", "problem": None}]
 
 
 def test_where_nothing_was_held(journal: Path) -> None:
@@ -303,6 +304,25 @@ def test_nodes_that_do_not_answer_are_named() -> None:
     assert "- Node n1 is missing: its daemon answers 404; update it." in text
     assert "- 9 further nodes are missing; --json names them." in text
     assert "1 of 30 nodes have nothing of the beginning, that of n0 nothing before 1970-01-01 02:00 UTC" in text
+
+
+def test_where_prometheus_lacks_the_beginning() -> None:
+    """A sum over what it still has does not pass for one over the whole time."""
+    row = OwnerHours(namespace="a", held=2.0, unused=None)
+
+    def said(*nodes: NodeNote) -> str:
+        made = Report(
+            since_s=0.0, until_s=HOUR_S, rows=[("", row)], by_namespace=True, nodes=nodes, is_by_prometheus=True
+        )
+        return report_text(made, width=200).splitlines()[-1]
+
+    late = NodeNote(cluster="west\x1b", begins_s=7200.0)
+    assert said(NodeNote(begins_s=7200.0)) == "- Prometheus has no card-seconds before 1970-01-01 02:00 UTC."
+    ends = "of cluster west\\x1b before 1970-01-01 02:00 UTC"
+    assert said(late, NodeNote(cluster="east", begins_s=0.0)) == f"- Prometheus has no card-seconds {ends}."
+    both = said(late, NodeNote(cluster="east", begins_s=1.0))
+    assert both == f"- Prometheus has no card-seconds {ends}, and lacks the beginning of 1 further cluster."
+    assert said(NodeNote(begins_s=0.0)).startswith("- Card-hours since")
 
 
 def test_rows_of_several_clusters() -> None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from tests.cli.session import session
 from tests.monitoring.fleet import FleetNode, write_blocks
 from tests.monitoring.prometheus import Prometheus, configuration
 from tests.rig.command import COMMAND
-from watchdog.cli.fleet import _CARD_SECONDS, _NODES, _URGENT, _WHOLE
+from watchdog.cli.fleet import _NODES, _URGENT, _WHOLE, hours_query
 from watchdog.export.catalogue import FAMILIES
 
 pytestmark = pytest.mark.slow
@@ -140,13 +141,20 @@ def test_json(fleet: Prometheus) -> None:
     assert accounts["job-n1-11"]["verdict"] == "within"
 
 
+def report(url: str, since: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run `report --prometheus URL` to its end."""
+    command = (COMMAND, "report", "--prometheus", url, "--since", since, *arguments)
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, check=False)
+
+
 def test_card_hours_by_namespace_of_two_clusters(fleet: Prometheus) -> None:
     """`report` adds up the nodes of each cluster, also over a restart of a daemon; owners are not known there."""
-    command = (COMMAND, "report", "--prometheus", fleet.url, "--since", "1h", "--json", "--price", "2")
-    ended = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, check=False)
+    ended = report(fleet.url, "1h", "--json", "--price", "2")
     assert (ended.returncode, ended.stderr) == (0, "")
     document = json.loads(ended.stdout)
-    assert (document["by"], document["nodes"]) == ("namespace", [])
+    assert document["by"] == "namespace"
+    begins = {note["cluster"]: (note["begins"], note["problem"]) for note in document["nodes"]}
+    assert begins == dict.fromkeys(("east", "west"), (document["since"], None))
     # What Prometheus extrapolates is exact to a scrape or two.
     expected = {
         ("east", "team-0"): (6.0, 1.0, 4.0),
@@ -161,6 +169,20 @@ def test_card_hours_by_namespace_of_two_clusters(fleet: Prometheus) -> None:
         assert (hours["held"], hours["used"], hours["idle"]) == pytest.approx(parts, rel=0.05, abs=0.05)
         assert (hours["unused"], found[key]["owner"]) == (None, None)
         assert found[key]["idle_cost"] == pytest.approx(2 * hours["idle"])
+
+
+def test_a_prometheus_that_has_less_than_is_asked_for(fleet: Prometheus) -> None:
+    """The report says since when there are samples, exact to a step: here for the last two hours of a day or a week."""
+    for since, step_s in (("24h", 172), ("7d", 1209)):
+        ended = report(fleet.url, since, "--json")
+        document = json.loads(ended.stdout)
+        until_s = datetime.fromisoformat(document["until"]).timestamp()
+        found = [until_s - datetime.fromisoformat(note["begins"]).timestamp() for note in document["nodes"]]
+        assert len(found) == 2
+        assert found == pytest.approx([7200.0] * 2, abs=step_s + 600), "and a test of ten minutes, at most"
+        assert all(each >= 7200.0 for each in found), "it does not claim to have less than it has"
+        assert "Prometheus has no card-seconds of cluster " in report(fleet.url, since).stdout
+    assert "no card-seconds" not in report(fleet.url, "90m").stdout
 
 
 def test_live(fleet: Prometheus) -> None:
@@ -183,7 +205,7 @@ def test_live(fleet: Prometheus) -> None:
 def test_it_asks_for_metrics_that_there_are() -> None:
     """A metric that the daemon does not have, or with another label, would give a row that is always empty."""
     labels = {f"gpu_watchdog_{family.name}": {*family.labels} for family in FAMILIES}
-    for query in (*_NODES.values(), *_URGENT.values(), *_WHOLE.values(), _CARD_SECONDS):
+    for query in (*_NODES.values(), *_URGENT.values(), *_WHOLE.values(), hours_query(3600)):
         assert {*re.findall(r"gpu_watchdog_\w+", query)} <= set(labels)
     used, allowed = (labels[f"gpu_watchdog_account_memory_{name}_bytes"] for name in ("used", "allowed"))
     assert used == allowed, "they are divided without `on`"

@@ -3,6 +3,7 @@
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from watchdog import clock
@@ -104,13 +105,42 @@ def _either(parts: Sequence[str]) -> str:
     return f"({_either(parts[:half])} or {_either(parts[half:])})" if half else parts[0]
 
 
-# `increase` takes each daemon's series by itself, and allows for its restarts.
-_CARD_SECONDS: Final = (
-    "sum by (cluster, namespace, state) (increase(gpu_watchdog_namespace_card_seconds_total[{seconds}s]))"
-)
+_CARD_SECONDS: Final = "gpu_watchdog_namespace_card_seconds_total"
+# At how many moments a Prometheus is asked whether it has samples: in a month every one and a half hours.
+_MOMENTS: Final = 500
+_SHORTEST_STEP_S: Final = 60
+_LOOKBACK_S: Final = 300
+
+
+def _step_s(seconds: int) -> int:
+    return max(seconds // _MOMENTS, _SHORTEST_STEP_S)
+
+
+def hours_query(seconds: int) -> str:
+    """What was held, used and idle in the last `seconds`, and when the first sample of that was taken."""
+    held = f'{_CARD_SECONDS}{{state="held"}}'
+    return _query(
+        {
+            # `increase` takes each daemon's series by itself, and allows for its restarts.
+            "hours": f"sum by (cluster, namespace, state) (increase({_CARD_SECONDS}[{seconds}s]))",
+            "begins": f"min_over_time(min by (cluster) (timestamp({held}))[{seconds}s:{_step_s(seconds)}s])",
+        }
+    )
+
+
 LIVE_QUERY: Final = _query({**_NODES, **_URGENT})
 _WHOLE_QUERY: Final = _query({**_NODES, **_WHOLE})
 _Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetHours:
+    """The card-hours of all clusters that a Prometheus knows."""
+
+    # Each with the name of its cluster.
+    rows: Sequence[tuple[str, OwnerHours]]
+    # Since when it has any of each cluster, as Unix time.
+    begins: Mapping[str, float]
 
 
 class Fleet:
@@ -149,14 +179,23 @@ class Fleet:
         remedy = "run `gpu-watchdog top --cluster` against that cluster, without --prometheus"
         raise DaemonError(Problem(f"Prometheus knows no more about node {answer.node}", remedy))
 
-    def card_hours(self, seconds: float) -> list[tuple[str, OwnerHours]]:
-        """The card-hours of each namespace in the last `seconds`, with the name of its cluster; DaemonError."""
+    def card_hours(self, since_s: float, until_s: float) -> FleetHours:
+        """The card-hours of each namespace between a Unix time and now; DaemonError."""
+        seconds = max(round(until_s - since_s), 1)
         found: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-        for labels, number in self._samples(_CARD_SECONDS.format(seconds=max(round(seconds), 1))):
-            key = labels.get("cluster", ""), labels.get("namespace", "")
-            found[key][labels.get("state", "")] = max(number, 0.0) / HOUR_S
+        begins: dict[str, float] = {}
+        for labels, number in self._samples(hours_query(seconds)):
+            cluster = labels.get("cluster", "")
+            if labels.get(_ROW) == "begins":
+                # The first sample may have been taken up to a step earlier.
+                earliest_s = number - _step_s(seconds)
+                begins[cluster] = earliest_s if earliest_s > since_s + _LOOKBACK_S else since_s
+            else:
+                key = cluster, labels.get("namespace", "")
+                found[key][labels.get("state", "")] = max(number, 0.0) / HOUR_S
         rows = [(cluster, _namespace_hours(namespace, parts)) for (cluster, namespace), parts in found.items()]
-        return sorted(rows, key=lambda row: (-row[1].idle, -row[1].held, row[0], row[1].namespace))
+        rows.sort(key=lambda row: (-row[1].idle, -row[1].held, row[0], row[1].namespace))
+        return FleetHours(rows=rows, begins=begins)
 
     def _samples(self, query: str) -> Sequence[Sample]:
         samples = instant(self._ask, query)

@@ -18,8 +18,17 @@ def report_of_cluster(which: ClusterChoice, query: ReportQuery) -> None:
         if isinstance(source, Cluster):
             print_report(_of_daemons(source, query, until_s), query)
             return
-        rows = source.card_hours(until_s - query.since.wall_s)
-        report = Report(since_s=query.since.wall_s, until_s=until_s, rows=rows, by_namespace=True, price=query.price)
+        hours = source.card_hours(query.since.wall_s, until_s)
+        notes = [NodeNote(cluster=cluster, begins_s=begins_s) for cluster, begins_s in sorted(hours.begins.items())]
+        report = Report(
+            since_s=query.since.wall_s,
+            until_s=until_s,
+            rows=hours.rows,
+            by_namespace=True,
+            nodes=notes,
+            is_by_prometheus=True,
+            price=query.price,
+        )
         print_report(report, query)
 
 

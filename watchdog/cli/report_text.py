@@ -18,10 +18,12 @@ _LONGEST: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNote:
-    """A node, with since when its journal has something, and why it is missing."""
+    """A node, or by Prometheus a cluster, with since when something is known of it, and why it is missing."""
 
-    # Empty: the one whose journal was read.
+    # Empty: the one whose journal was read, or those of a cluster.
     node: str = ""
+    # Empty: there is one.
+    cluster: str = ""
     # Unix time; None: nothing was held there, or that is unknown.
     begins_s: float | None = None
     # None: its card-hours are in the report.
@@ -40,6 +42,7 @@ class Report:
     # Whether a row is a namespace.
     by_namespace: bool
     nodes: Sequence[NodeNote] = field(default_factory=tuple)
+    is_by_prometheus: bool = False
     # Of a card for an hour; None: there is no column for it.
     price: float | None = None
 
@@ -119,23 +122,32 @@ def _notes(report: Report, total: OwnerHours) -> Iterator[str]:
 
 
 def gaps(report: Report) -> Iterator[str]:
-    """What the report lacks: the time before journals begin, and nodes that did not answer."""
-    late = [(each.begins_s, each.node) for each in report.nodes if (each.begins_s or 0.0) > report.since_s]
+    """What the report lacks: the time before journals or Prometheus begin, and nodes that did not answer."""
+    late = [each for each in report.nodes if (each.begins_s or 0.0) > report.since_s]
     if late:
-        begins_s, node = max((begins_s or 0.0, node) for begins_s, node in late)
-        begins = f"{date_time(begins_s)[:16]} UTC"
-        if len(report.nodes) == 1:
-            yield f"The journal has nothing before {begins}."
-        else:
-            yield (
-                f"The journals of {len(late)} of {len(report.nodes)} nodes have nothing of the beginning, "
-                f"that of {inert(node)} nothing before {begins}."
-            )
+        yield _beginning(report, late)
     missing = report.missing
     for each in missing[:_MOST_NODES]:
         yield inert(f"Node {each.node} is missing: {each.problem}.", _LONGEST)
     if len(missing) > _MOST_NODES:
         yield f"{count(len(missing) - _MOST_NODES, 'further node is', 'further nodes are')} missing; --json names them."
+
+
+def _beginning(report: Report, late: Sequence[NodeNote]) -> str:
+    """Since when there is something of those that lack the beginning."""
+    last = max(late, key=lambda each: (each.begins_s or 0.0, each.cluster, each.node))
+    begins = f"{date_time(last.begins_s or 0.0)[:16]} UTC"
+    if report.is_by_prometheus:
+        of = f" of cluster {inert(last.cluster)}" if last.cluster else ""
+        others = count(len(late) - 1, "further cluster", "further clusters")
+        others = f", and lacks the beginning of {others}" if len(late) > 1 else ""
+        return f"Prometheus has no card-seconds{of} before {begins}{others}."
+    if len(report.nodes) == 1:
+        return f"The journal has nothing before {begins}."
+    return (
+        f"The journals of {len(late)} of {len(report.nodes)} nodes have nothing of the beginning, "
+        f"that of {inert(last.node)} nothing before {begins}."
+    )
 
 
 _AMOUNTS: Final = ("held", "used", "idle", "unknown", "unused")
@@ -187,6 +199,7 @@ def report_document(report: Report) -> dict[str, Any]:
         "total": {"card_hours": _amounts(report.total), **cost(report.total)},
         "nodes": [
             {
+                "cluster": each.cluster or None,
                 "node": each.node or None,
                 "begins": None if each.begins_s is None else rfc3339(each.begins_s),
                 "problem": None if each.problem is None else inert(str(each.problem), _LONGEST),
