@@ -62,10 +62,11 @@ _TARGET: Final = {
 }  # fmt: skip
 
 
-def scrape(world: World, scraped: Scraped) -> None:
-    """From now on a dcgm-exporter writes the output."""
+def scrape(world: World, scraped: Scraped, *, without: str = "") -> None:
+    """From now on a dcgm-exporter writes the output, but for one field."""
     for name, labels, value in _samples():
-        world.fix(name, value, **_stored(labels, scraped))
+        if name != without:
+            world.fix(name, value, **_stored(labels, scraped))
 
 
 def _samples() -> Iterator[tuple[str, Mapping[str, str], float]]:

@@ -1,6 +1,7 @@
 """What the dashboard's first rows say while a part is unknown: no zero that reads as "nothing is wrong"."""
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -8,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.monitoring.grafana import panels_of
-from tests.monitoring.rules.promtool import hold
+from tests.monitoring.rules.promtool import ROOT, hold
 from tests.monitoring.rules.scenario import cards
 from tests.monitoring.rules.world import Labels, World
 from tests.report.build import claiming, policy, trainer_node
@@ -19,6 +20,8 @@ from watchdog.core.model import Gap, GapReason
 
 pytestmark = pytest.mark.slow
 _PANELS: Final = {each["title"]: each for each in panels_of(json.loads(FILE.read_text(encoding="utf-8")))}
+METRICS_PAGE: Final = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+QUERY: Final = re.compile(r"^```promql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ALL: Final = ("$cluster", "$node", "$namespace", "$pod")
 
 
@@ -63,6 +66,9 @@ def a_card_of_unknown_use_is_no_free_card() -> World:
     world = World()
     world.daemon().sees(1, lambda second: cards(second, gpu(0, used=60 * Gi), gpu(1, used=None)))
     say(world, Memory_of_all_cards_in_use=0.75)
+    # So it is for who copies the query of the docs.
+    (query,) = (each for each in QUERY.findall(METRICS_PAGE) if each.startswith("sum by (model, sharing)"))
+    world.gives(f"sum({query})", ({}, 0.75))
     return world
 
 

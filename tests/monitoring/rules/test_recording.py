@@ -104,26 +104,35 @@ def unknown_parts() -> World:
 def what_idle_cards_cost() -> World:
     """A namespace holds half a card on two nodes: on one, a quarter of it computes; on the other, that is unknown.
 
-    What is unknown costs nothing, but counts as held.
+    What is unknown costs nothing, but counts as held. Of another namespace nothing is known: it has no utilization.
     """
     world = World("east")
     daemons = world.daemon(), world.daemon("n2")
     for second in world.until(90):
         known = CardSeconds(held=second / 2, computing=second / 8, idle=second * 3 / 8)
-        for daemon, spent in zip(daemons, (known, CardSeconds(held=second / 2)), strict=True):
-            daemon.see(trainer_node(4.0, second), utilization=Utilization(by_namespace={"a": spent}))
-    record, a = "namespace_state:gpu_watchdog_card_seconds:increase1h", {"namespace": "a"}
-    spent_s = {"held": 3600, "computing": 450, "idle": 1350}
-    world.gives(record, *(({**a, "state": state}, seconds) for state, seconds in spent_s.items()))
+        unknown = CardSeconds(held=second / 2)
+        for daemon, spent in zip(daemons, ({"a": known}, {"a": unknown, "b": unknown}), strict=True):
+            daemon.see(trainer_node(4.0, second), utilization=Utilization(by_namespace=spent))
+    record, a, b = "namespace_state:gpu_watchdog_card_seconds:increase1h", {"namespace": "a"}, {"namespace": "b"}
+    spent_s = {"held": (3600, 1800), "computing": (450, 0), "idle": (1350, 0)}
+    of_both = (((a, state, first), (b, state, second)) for state, (first, second) in spent_s.items())
+    world.gives(record, *(({**each, "state": state}, seconds) for both in of_both for each, state, seconds in both))
     # The queries of the page, of an hour instead of a day.
     section = PAGE.partition("\n## What idle cards cost\n")[2].partition("\n## ")[0]
     idle, held, busy, known, _ = (each.strip().replace("[1d]", "[1h]") for each in QUERY.findall(section))
-    for query, value in ((idle, 3.06 * 1350 / 3600), (held, 3.06), (busy, 0.25), (known, 0.5)):
-        world.gives(query.replace("by (namespace)", "by (cluster, namespace)"), (a, value))
+    found = (
+        (idle, {"a": 3.06 * 1350 / 3600, "b": 0}),
+        (held, {"a": 3.06, "b": 3.06 / 2}),
+        (busy, {"a": 0.25}),
+        (known, {"a": 0.5, "b": 0}),
+    )
+    for query, values in found:
+        expr = query.replace("by (namespace)", "by (cluster, namespace)")
+        world.gives(expr, *(({"namespace": name}, value) for name, value in values.items()))
     return world
 
 
-def beside_dcgm(scraped: Scraped | None) -> World:
+def beside_dcgm(scraped: Scraped | None, *, without: str = "") -> World:
     """A pod on a card and on two MIG instances of another, a second pod on the card, and what dcgm-exporter says there.
 
     It names one pod of the card, and the pod of one of the instances. None: there is no dcgm-exporter.
@@ -131,7 +140,7 @@ def beside_dcgm(scraped: Scraped | None) -> World:
     world = World("east")
     daemon = world.daemon(pods=(trainer(), trainer(name="lone", namespace="b", uid="u2")))
     if scraped is not None:
-        scrape(world, scraped)
+        scrape(world, scraped, without=without)
     instances = tuple(gpu(9, uuid=f"MIG-{i}", parent="GPU-9", gi=i, ci=0, profile="1g.6gb") for i in (3, 5))
     placed = [
         use(101, Gi),
@@ -176,6 +185,16 @@ def without_dcgm() -> World:
     return world
 
 
+def dcgm_without_the_temperature() -> World:
+    """A field that dcgm-exporter is told not to export is missing, and the others are there for each pod."""
+    world = beside_dcgm("default", without="DCGM_FI_DEV_GPU_TEMP")
+    trainer = {"node": "n1", "namespace": "a", "pod": "trainer"}
+    on_card, on_mig = {**trainer, "gpu": "GPU-0"}, {**trainer, "gpu": "GPU-9"}
+    world.gives("namespace_pod_gpu:DCGM_FI_DEV_XID_ERRORS:max", (on_card, 79), (on_mig, 0))
+    world.gives("namespace_pod_gpu:DCGM_FI_DEV_GPU_TEMP:max")
+    return world
+
+
 def dcgm_alone() -> World:
     """Without the watchdog's series they give nothing either."""
     world = World()
@@ -188,7 +207,8 @@ def dcgm_alone() -> World:
 def test_each_gives_what_its_name_says(tmp_path: Path) -> None:
     """Every world, in one run of promtool."""
     beside = (what_dcgm_exporter_says("default"), what_dcgm_exporter_says("honored"), without_dcgm(), dcgm_alone())
-    hold((after_a_kill(), unknown_parts(), what_idle_cards_cost(), *beside), tmp_path, RECORDING)
+    alone = dcgm_without_the_temperature()
+    hold((after_a_kill(), unknown_parts(), what_idle_cards_cost(), *beside, alone), tmp_path, RECORDING)
 
 
 def test_every_record_is_asked_for() -> None:
