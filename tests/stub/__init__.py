@@ -10,12 +10,14 @@ from tests.stub.library import NoCompilerError, Read, Variant, build, build_or_s
 
 __all__ = [
     "GIB", "LISTS", "MIB", "ListName", "NoCompilerError", "Read", "Stub", "StubDelay", "StubGpu", "StubMig",
-    "StubProcess", "StubReturn", "Variant", "build", "build_or_skip", "environment", "preload", "read_calls",
+    "StubProcess", "StubReturn", "StubSamples", "Variant", "build", "build_or_skip", "environment", "preload",
+    "read_calls",
 ]  # fmt: skip
 
 MIB: Final = 2**20
 GIB: Final = 2**30
 ListName = Literal["compute", "graphics", "mps"]
+SampleType = Literal["gpu", "memory", "encoder", "decoder"]
 LISTS: Final = (
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
@@ -64,13 +66,26 @@ class StubMig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StubSamples:
+    """What the driver has sampled of a card, in per cent, six times a second up to now, the oldest first.
+
+    An empty list is answered by NOT_FOUND. `value_type` is what the driver says the values are; 1: an unsigned int.
+    """
+
+    of: SampleType = "gpu"
+    percents: tuple[int, ...] = ()
+    value_type: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StubGpu:
     """A card. Its used bytes are `base` + `reserved` + what its processes hold, or `used` where that is given.
 
     A `unified` chip has no memory information. `mig_mode` None: on where it has `migs`, otherwise not capable of it.
     `virtualization` is the mode that the driver tells: 0 none, 1 passed through, 2 a vGPU; None: it does not tell.
     `utilization` and `moved` are what the card itself reports, in per cent; None: it reports none. One that `varies`
-    finds other figures at every call.
+    finds other figures at every call. `samples` are those that the driver keeps of it, of no other types; None: of each
+    type one, of the same per cent, or of 0.
     `says` is the UUID that the driver gives it, where that is another card's; here each card has its own.
     """
 
@@ -89,6 +104,7 @@ class StubGpu:
     utilization: int | None = None
     moved: int = 0
     varies: bool = False
+    samples: tuple[StubSamples, ...] | None = None
     migs: tuple[StubMig, ...] = ()
     processes: tuple[StubProcess, ...] = ()
 
@@ -115,12 +131,12 @@ class StubDelay:
 class Stub:
     """All that the stub shows.
 
-    `size_query_succeeds`: a list asked for its size answers SUCCESS and 0. `stale_samples`: no sample of utilisation is
-    newer than was asked for. `pad_samples`: entries that are none fill their list. `grow_by`: every list is so much
-    longer at each call than at the one before, `grow_calls` times. `free_delay_ms`: a process stays listed and its
-    memory used for so long after its death was noticed. `handle_epoch`: handles of another epoch are invalid. `device`
-    is a file that a session opens and its end closes, as the real library does with /dev/nvidiactl; `keep`: it stays
-    open or mapped.
+    `size_query_succeeds`: a list asked for its size answers SUCCESS and 0. `sampled_s` is the time
+    of the newest sample of utilisation by the driver's clock; None: the time of day. `pad_samples`: entries that are
+    none fill their list. `grow_by`: every list is so much longer at each call than at the one before, `grow_calls`
+    times. `free_delay_ms`: a process stays listed and its memory used for so long after its death was noticed.
+    `handle_epoch`: handles of another epoch are invalid. `device` is a file that a session opens and its end closes, as
+    the real library does with /dev/nvidiactl; `keep`: it stays open or mapped.
     """
 
     gpus: tuple[StubGpu, ...] = ()
@@ -128,7 +144,7 @@ class Stub:
     returns: tuple[StubReturn, ...] = ()
     delays: tuple[StubDelay, ...] = ()
     size_query_succeeds: bool = False
-    stale_samples: bool = False
+    sampled_s: float | None = None
     pad_samples: bool = False
     grow_by: int = 0
     grow_calls: int = 1
@@ -154,8 +170,8 @@ class Stub:
             yield _line("delay", call=delay.call, ms=delay.ms, gpu=delay.gpu or None)
         if self.size_query_succeeds:
             yield "size_query_succeeds"
-        if self.stale_samples:
-            yield "stale_samples"
+        if self.sampled_s is not None:
+            yield _line("sampled", at_us=int(1e6 * self.sampled_s))
         if self.pad_samples:
             yield "pad_samples"
         if self.grow_by:
@@ -175,6 +191,11 @@ def _gpu_lines(gpu: StubGpu) -> Iterator[str]:
     yield _line(
         "gpu", uuid=gpu.uuid, says=gpu.says, **sizes, **kind, **virtual, **busy, max_migs=gpu.max_migs, name=gpu.name
     )
+    if gpu.samples is not None:
+        yield _line("samples", gpu=gpu.uuid)
+    for each in gpu.samples or ():
+        percents = ",".join(map(str, each.percents))
+        yield _line("samples", gpu=gpu.uuid, of=each.of, type=each.value_type, percents=percents)
     for one in gpu.migs:
         place = {"slot": one.slot, "gi": one.gi, "ci": one.ci, "profile": one.profile}
         place |= {} if one.placement is None else dict(zip(("profile_id", "start"), one.placement, strict=True))

@@ -12,16 +12,18 @@
  *   mig parent= uuid= slot= gi= ci= profile= profile_id= start= total= reserved= base= null=
  *   process gpu= list=compute|graphics|mps pid= used=N|na holds= gi= ci= ghost= protected= util= encoder=
  *   return call=NAME|* code= gpu=          delay call=NAME|* ms= gpu=      (* is every call but nvmlShutdown)
- *   size_query_succeeds    stale_samples    pad_samples    grow by= calls=    free_delay ms=    handles epoch=
+ *   samples gpu= of=gpu|memory|encoder|decoder type= percents=N,N,...
+ *   size_query_succeeds    sampled at_us=    pad_samples    grow by= calls=    free_delay ms=    handles epoch=
  *   device keep=no|open|mapped name=PATH
  *
  * `device` is a file that is opened with the first session, as the real library opens /dev/nvidiactl, and closed with
  * the last one; or kept, or mapped and kept so. It is not closed by an exec either. Its path is taken at nvmlInit.
  *
  * A card without util= reports no utilisation. With vary=1 each call finds another one, of the card and of its processes:
- * one of them per cent more, up to five. Processes with util= have a sample, even of 0; the others have none. With
- * stale_samples no sample is newer than the time that was asked for, as after the clock was set back. With pad_samples
- * entries of PID 0 and an impossible figure fill the list up to 100 (nvtop#110).
+ * one of them per cent more, up to five. Processes with util= have a sample, even of 0; the others have none. Of the
+ * card there is one sample of each type, unless `samples` has others: six a second, up to now; a card with such a line
+ * does not support the types that have none. `sampled` is the time of the newest samples, which is now without it. With
+ * pad_samples entries of PID 0 and an impossible figure fill the list up to 100 (nvtop#110).
  *
  * A process that is no ghost is listed while it lives, and for free_delay after its death was noticed: dead means that
  * its pidfd polls readable, so a zombie is dead. Symbols cannot be taken away at run time, so what depends on a symbol
@@ -87,7 +89,7 @@ enum {
     X(nvmlDeviceGetDeviceHandleFromMigDeviceHandle) X(nvmlDeviceGetAttributes_v2)                                      \
     X(nvmlDeviceGetConfComputeMemSizeInfo) X(nvmlDeviceGetRunningProcessDetailList)                                    \
     X(nvmlDeviceGetVirtualizationMode) X(nvmlDeviceGetUtilizationRates) X(nvmlDeviceGetProcessesUtilizationInfo)       \
-    X(nvmlDeviceGetProcessUtilization)
+    X(nvmlDeviceGetProcessUtilization) X(nvmlDeviceGetSamples)
 #define ENUM(name) CALL_##name,
 #define TEXT(name) #name,
 enum { CALLS(ENUM) CALL_COUNT, EVERY_CALL };
@@ -95,6 +97,9 @@ static const char *const call_names[] = {CALLS(TEXT)};
 
 enum { COMPUTE, GRAPHICS, MPS, LISTS };
 static const char *const list_names[] = {"compute", "graphics", "mps"};
+/* In the order of nvmlSamplingType_t, where the first one is power. */
+enum { SAMPLES_GPU = 1, SAMPLES_MEMORY, SAMPLES_ENCODER, SAMPLES_DECODER, SAMPLE_TYPES };
+static const char *const sample_names[] = {"", "gpu", "memory", "encoder", "decoder"};
 
 #define MAX_DEVICES 512
 #define MAX_PROCESSES 32768
@@ -106,6 +111,11 @@ struct device {
     uint64_t total, reserved, base, used;
     int has_used, unified, null_handle, mig, max_migs, virtualization;
     int utilization, moved, varies; /* -1: it reports no utilisation */
+    int has_samples; /* those below, and no others */
+    struct {
+        int given, count, value_type;
+        unsigned *percents;
+    } samples[SAMPLE_TYPES];
     int parent, slot; /* of a MIG device; -1 for a card */
     unsigned gi, ci;
     int has_place;
@@ -148,9 +158,10 @@ static int device_count, cards[MAX_DEVICES], card_count;
 static struct process *processes;
 static int process_count;
 static struct rule rules[MAX_RULES];
-static int rule_count, size_query_succeeds, stale_samples, pad_samples, grow_by, grow_calls, grown[MAX_DEVICES][LISTS];
+static int rule_count, size_query_succeeds, pad_samples, grow_by, grow_calls, grown[MAX_DEVICES][LISTS];
 static unsigned epoch;
 static double free_delay_ms;
+static uint64_t sampled_at_us; /* 0: now */
 static char device_path[4096], device_kept[8];
 static int device_fd = -1;
 static struct life *lives;
@@ -325,6 +336,31 @@ static void read_process(const char *line) {
     process->life = number(line, "ghost", 0) ? -1 : find_life(process->pid);
 }
 
+static void read_samples(const char *line) {
+    char word_[NAME_SIZE];
+    word(line, "gpu", word_, NAME_SIZE);
+    int card = find_device(word_), type = SAMPLES_GPU;
+    if (card < 0) complain("no such gpu", line);
+    devices[card].has_samples = 1;
+    if (value(line, "of") == NULL) return;
+    word(line, "of", word_, NAME_SIZE);
+    while (type < SAMPLE_TYPES && strcmp(word_, sample_names[type]) != 0) type++;
+    if (type == SAMPLE_TYPES) complain("no such type", line);
+    const char *text = value(line, "percents");
+    unsigned *percents = calloc(strlen(text) + 1, sizeof *percents);
+    int count = 0;
+    while (*text != '\0' && *text != ' ') {
+        char *end;
+        percents[count++] = (unsigned)strtoul(text, &end, 10);
+        if (end == text) complain("not a number", line);
+        text = *end == ',' ? end + 1 : end;
+    }
+    devices[card].samples[type].given = 1;
+    devices[card].samples[type].count = count;
+    devices[card].samples[type].value_type = (int)number(line, "type", 1);
+    devices[card].samples[type].percents = percents;
+}
+
 static void read_rule(const char *line, int has_code) {
     char name[NAME_SIZE];
     if (rule_count == MAX_RULES) complain("too many rules", line);
@@ -351,7 +387,8 @@ static void read_line(const char *line) {
     else if (IS("return")) read_rule(line, 1);
     else if (IS("delay")) read_rule(line, 0);
     else if (IS("size_query_succeeds")) size_query_succeeds = 1;
-    else if (IS("stale_samples")) stale_samples = 1;
+    else if (IS("samples")) read_samples(line);
+    else if (IS("sampled")) sampled_at_us = number(line, "at_us", 0);
     else if (IS("pad_samples")) pad_samples = 1;
     else if (IS("grow")) grow_by = (int)number(line, "by", 0), grow_calls = (int)number(line, "calls", 1);
     else if (IS("free_delay")) free_delay_ms = decimal(line, "ms");
@@ -417,9 +454,12 @@ static void load(void) {
     FILE *file = fopen(path, "re");
     char *line = NULL;
     size_t size = 0;
+    for (int i = 0; i < device_count; i++)
+        for (int type = 0; type < SAMPLE_TYPES; type++) free(devices[i].samples[type].percents);
     device_count = card_count = process_count = rule_count = 0;
-    size_query_succeeds = stale_samples = pad_samples = grow_by = grow_calls = 0;
+    size_query_succeeds = pad_samples = grow_by = grow_calls = 0;
     free_delay_ms = 0;
+    sampled_at_us = 0;
     epoch = 0;
     device_path[0] = device_kept[0] = '\0';
     memset(grown, 0, sizeof grown);
@@ -859,6 +899,40 @@ int nvmlDeviceGetUtilizationRates(void *handle, unsigned *into) {
     return finish(OK);
 }
 
+/* The time of the newest samples: Unix time, unless the file has another. */
+static uint64_t sampled_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return sampled_at_us ? sampled_at_us : (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+struct sample {
+    uint64_t at_us, value;
+};
+
+/* Gives as many samples as fit, as NVML documents it; SAMPLES NULL asks for their number. The half of a value that an
+ * unsigned int leaves free has anything. */
+int nvmlDeviceGetSamples(void *handle, int type, uint64_t since_us, int *value_type, unsigned *room,
+                         struct sample *samples) {
+    BEGIN_DEVICE(nvmlDeviceGetSamples);
+    if (type < SAMPLES_GPU || type >= SAMPLE_TYPES || device->utilization < 0) return finish(NOT_SUPPORTED);
+    if (device->has_samples && !device->samples[type].given) return finish(NOT_SUPPORTED);
+    unsigned same = type == SAMPLES_GPU ? (unsigned)device->utilization + variation(device)
+                                        : type == SAMPLES_MEMORY ? (unsigned)device->moved : 0;
+    const unsigned *percents = device->has_samples ? device->samples[type].percents : &same;
+    unsigned count = device->has_samples ? (unsigned)device->samples[type].count : 1, found = 0;
+    uint64_t now_us = sampled_us();
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t at_us = now_us - (count - 1 - i) * 1000000u / 6;
+        if (at_us <= since_us || (samples != NULL && found == *room)) continue;
+        if (samples != NULL) samples[found] = (struct sample){at_us, 0xDEADBEEF00000000u | percents[i]};
+        found++;
+    }
+    *room = found;
+    *value_type = device->has_samples ? device->samples[type].value_type : 1;
+    return finish(found == 0 ? NOT_FOUND : OK);
+}
+
 #ifndef NO_UTIL
 struct process_sample {
     unsigned pid;
@@ -866,18 +940,16 @@ struct process_sample {
     unsigned sm, memory, encoder, decoder;
 };
 
-/* Gives the samples of a card's processes that are newer than `since_us` (Unix time). Asked for the number alone, the
+/* Gives the samples of a card's processes that are newer than `since_us`. Asked for the number alone, the
  * driver gives 100 whatever there is (nvtop#110). */
 static int give_samples(const struct device *card, uint64_t since_us, unsigned *count, struct process_sample *into) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t now_us = (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+    uint64_t now_us = sampled_us();
     if (card->utilization < 0) return NOT_SUPPORTED;
     unsigned room = *count, found = 0, more = variation(card);
     int first = card->first[LISTS], end = first + card->count[LISTS];
     if (room == 0 || into == NULL) return *count = 100, INSUFFICIENT_SIZE;
     notice_deaths(first, card->count[LISTS]);
-    for (int i = first; i < end && !(stale_samples && since_us != 0) && now_us > since_us; i++) {
+    for (int i = first; i < end && now_us > since_us; i++) {
         const struct process *process = &processes[i];
         if (process->utilization < 0 || !is_listed(process, now_ms())) continue;
         if (found++ < room)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.rig import Daemon, Node
-from tests.stub import GIB
+from tests.stub import GIB, StubSamples
 from tests.world.policies import kill, write_policy
 from tests.world.test_kill import run
 
@@ -22,9 +22,10 @@ def accounts(running: Daemon) -> dict[str, dict[str, Any]]:
     return {each["pod"]: each for each in running.status()["accounts"]}
 
 
-def show(world: Node, utilization: int) -> None:
-    """Let the card itself report this."""
-    world.show(gpus=(replace(world.stub.gpus[0], utilization=utilization),))
+def show(world: Node, utilization: int, *kept: int) -> None:
+    """Let the card itself report this, and keep samples of these per cent, six a second."""
+    samples = (StubSamples(percents=kept),) if kept else None
+    world.show(gpus=(replace(world.stub.gpus[0], utilization=utilization, samples=samples),))
 
 
 def test_who_holds_memory_and_computes_nothing_is_reported_and_left_alone(any_world: Node) -> None:
@@ -79,3 +80,18 @@ def test_a_driver_that_says_zero_of_everybody_accuses_nobody(any_world: Node) ->
         assert "gpu_watchdog_gpu_utilization_ratio" in page
         assert "gpu_watchdog_container_gpu_utilization_ratio{" not in page
         assert 'state="held"' in page
+
+
+def test_short_requests_between_two_readings_are_seen(any_world: Node) -> None:
+    """Point 45: a server that computes for a second is not idle, on a driver that tells nothing of processes."""
+    any_world.single("server", used=4 * GIB, declared="8Gi")
+    show(any_world, 0, *(0,) * 30, *(100,) * 6, *(0,) * 24)
+    any_world.write()
+    with run(any_world, write_policy(any_world.root, kill("3s"), more=IDLE)) as running:
+        running.wait(lambda _: running.status()["gpus"][0]["utilization"])
+        running.wait_passes(30)
+        assert (accounts(running)["server"]["utilization"], accounts(running)["server"]["idle_s"]) == (None, None)
+        assert running.events("idle") == []
+        show(any_world, 0, *(0,) * 60)
+        any_world.write()
+        running.wait(lambda _: running.events("idle"))

@@ -6,12 +6,14 @@ import pytest
 
 from tests.node.drivers.nvml_world import PID, NvmlWorld, card, ghost, mig_card
 from tests.node.drivers.test_nvml_variants import read
-from tests.stub import StubGpu, StubReturn, Variant
+from tests.stub import StubGpu, StubReturn, StubSamples, Variant
 from watchdog.core.utilization import CardUtilization
 
 UNKNOWN, NOT_SUPPORTED, NO_PERMISSION, NO_FUNCTION = 999, 3, 4, 13
 NEWER = "nvmlDeviceGetProcessesUtilizationInfo"
 OLDER = "nvmlDeviceGetProcessUtilization"
+RATES = "nvmlDeviceGetUtilizationRates"
+SAMPLES = "nvmlDeviceGetSamples"
 
 
 def utilization(world: NvmlWorld, *gpus: StubGpu, **more: object) -> dict[str, CardUtilization]:
@@ -23,6 +25,11 @@ def utilization(world: NvmlWorld, *gpus: StubGpu, **more: object) -> dict[str, C
 def shares(found: CardUtilization) -> dict[int, float]:
     """The ratio of each process, by the number that `ghost` took."""
     return {pid - PID: ratio for pid, ratio in (found.by_pid or {}).items()}
+
+
+def gpu_samples(*percents: int) -> tuple[StubSamples, ...]:
+    """What the driver keeps of a card itself, six a second, and nothing of its memory, encoder and decoder."""
+    return (StubSamples(percents=percents),)
 
 
 def test_a_card_and_each_of_its_processes(world: NvmlWorld) -> None:
@@ -64,7 +71,11 @@ def test_a_function_that_the_driver_has_and_refuses(world: NvmlWorld, code: int)
             (StubReturn(call=OLDER, code=UNKNOWN), StubReturn(call=NEWER, code=UNKNOWN)),
             NEWER,
         ),
-        (card("a", utilization=50), (StubReturn(call="nvmlDeviceGetUtilizationRates", code=NO_PERMISSION),), "Insuff"),
+        (
+            card("a", utilization=50),
+            (StubReturn(call=SAMPLES, code=NOT_SUPPORTED), StubReturn(call=RATES, code=NO_PERMISSION)),
+            "Insuff",
+        ),
     ],
 )
 def test_why_it_is_unknown(world: NvmlWorld, gpu: StubGpu, returns: tuple[StubReturn, ...], why: str) -> None:
@@ -82,12 +93,94 @@ def test_an_impossible_number_is_unknown(world: NvmlWorld, busiest: int) -> None
     assert (shares(found["a"]), found["a"].unclear) == ({2: 0.05}, frozenset({PID + 1}))
 
 
-def test_a_clock_that_was_set_back_hides_nothing_for_long(world: NvmlWorld) -> None:
-    """The driver has no sample after the last time stamp then: where its card computes, it is asked for all of them."""
+def test_a_card_that_computed_since_it_was_last_asked_has_computed(world: NvmlWorld) -> None:
+    """Point 45: a second of work between two readings is no 0, although the card's current rate is."""
+    shown = card("a", utilization=0, samples=gpu_samples(*(0,) * 30, *(100,) * 6, *(0,) * 24))
+    assert utilization(world, shown)["a"].ratio == pytest.approx(0.1)
+
+
+def test_a_sample_counts_once(world: NvmlWorld) -> None:
+    """The first time those of the last ten seconds count, then those since; if none is newer, the current rate."""
+    kept = gpu_samples(*(100,) * 300, *(40,) * 60)
+    assert utilization(world, card("a", utilization=7, samples=kept), sampled_s=1000)["a"].ratio == pytest.approx(0.4)
+    longer = card("a", utilization=7, samples=gpu_samples(*(100,) * 30, *(20,) * 90))
+    assert utilization(world, longer, sampled_s=1015)["a"].ratio == pytest.approx(0.2)
+    assert utilization(world, longer, sampled_s=1015)["a"].ratio == 0.07
+
+
+@pytest.mark.parametrize(
+    ("samples", "ratio"),
+    [
+        ((StubSamples(of="gpu", percents=(0, 0)), StubSamples(of="memory", percents=(0, 4))), 0.02),
+        ((StubSamples(of="gpu", percents=(30, 0)), StubSamples(of="encoder", percents=(0, 80))), 0.4),
+        ((StubSamples(of="memory", percents=(0, 0)), StubSamples(of="decoder", percents=(0, 2))), 0.01),
+        ((StubSamples(of="gpu", percents=()), StubSamples(of="memory", percents=(3,))), 0.03),
+        ((StubSamples(of="encoder", percents=(80,)),), 0.8),
+        ((StubSamples(of="encoder", percents=(1,)),), 0.5),
+        ((StubSamples(of="gpu", percents=()), StubSamples(of="memory", percents=())), 0.5),
+        ((StubSamples(of="gpu", percents=(9,), value_type=0),), 0.5),
+        ((), 0.5),
+    ],
+)
+def test_the_busiest_type_of_samples(world: NvmlWorld, samples: tuple[StubSamples, ...], ratio: float) -> None:
+    """The largest mean counts; only without a sample of the card or its memory is its current rate asked for."""
+    found = utilization(world, card("a", utilization=50, samples=samples), sampled_s=1000)
+    assert found["a"].ratio == pytest.approx(ratio)
+    assert world.calls(RATES) == (1 if ratio in {0.5, 0.8} else 0)
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, NO_FUNCTION, UNKNOWN])
+def test_a_driver_without_samples_says_the_current_rate(world: NvmlWorld, code: int) -> None:
+    """What a driver refuses to say of the last ten seconds is no reason to know nothing."""
+    found = utilization(world, card("a", utilization=50), returns=(StubReturn(call=SAMPLES, code=code),))
+    assert found["a"] == CardUtilization(gpu="GPU-a", ratio=0.5, by_pid={})
+
+
+@pytest.mark.parametrize(
+    ("gpu", "ratio"),
+    [
+        (card("a", utilization=0, samples=(StubSamples(percents=(101, 0)),)), None),
+        (card("a", utilization=0, samples=(StubSamples(percents=(2_000_000_000,)),)), None),
+        (card("a", utilization=0, samples=(StubSamples(percents=(101, 30, 50)),)), 0.4),
+        (card("a", utilization=101, samples=()), None),
+    ],
+)
+def test_an_impossible_number_of_a_card_makes_no_zero(world: NvmlWorld, gpu: StubGpu, ratio: float | None) -> None:
+    """It is left out of the mean; where that is 0 without it, the card may have computed."""
+    found = utilization(world, gpu)["a"]
+    assert (found.ratio, found.by_pid) == (None if ratio is None else pytest.approx(ratio), {})
+
+
+def test_more_samples_than_room(world: NvmlWorld) -> None:
+    """The driver gives as many as fit, the oldest first; the newest are what counts."""
+    found = utilization(world, card("a", utilization=0, samples=gpu_samples(*(0,) * 900, 60)))
+    assert found["a"].ratio == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("utilization_now", [0, 90])
+def test_a_clock_that_was_set_back_hides_nothing(world: NvmlWorld, utilization_now: int) -> None:
+    """Nothing is newer than the last time stamp then; what the driver keeps shows it, of cards and of processes."""
+    shown = card("a", ghost(1, utilization=35), utilization=utilization_now, samples=gpu_samples(60, 60))
+    for sampled_s in (5000, 1000, 1001):
+        found = utilization(world, shown, sampled_s=sampled_s)["a"]
+        assert (found.ratio, shares(found)) == (pytest.approx(0.6), {1: 0.35})
+
+
+def test_a_clock_that_was_set_back_while_nothing_ran(world: NvmlWorld) -> None:
+    """Without any sample there is none to be older than, so the first one after that is seen."""
+    utilization(world, card("a", ghost(1, utilization=35), utilization=90), sampled_s=5000)
+    idle = card("a", utilization=0, samples=gpu_samples())
+    assert utilization(world, idle, sampled_s=1000)["a"] == CardUtilization(gpu="GPU-a", ratio=0.0, by_pid={})
+    busy = card("a", ghost(1, utilization=35), utilization=0, samples=gpu_samples(60))
+    found = utilization(world, busy, sampled_s=1010)["a"]
+    assert (found.ratio, shares(found)) == (pytest.approx(0.6), {1: 0.35})
+
+
+def test_an_idle_process_is_not_said_to_be_busy_again(world: NvmlWorld) -> None:
+    """A sample that the driver still keeps, and that was read before, says nothing of the time since."""
     shown = card("a", ghost(1, utilization=35), utilization=90)
-    assert shares(utilization(world, shown)["a"]) == {1: 0.35}
-    assert shares(utilization(world, shown, stale_samples=True)["a"]) == {}
-    assert shares(utilization(world, shown, stale_samples=True)["a"]) == {1: 0.35}
+    assert shares(utilization(world, shown, sampled_s=1000)["a"]) == {1: 0.35}
+    assert shares(utilization(world, shown, sampled_s=1000)["a"]) == {}
 
 
 def test_more_processes_than_room(world: NvmlWorld) -> None:

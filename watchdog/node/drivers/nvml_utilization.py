@@ -3,6 +3,7 @@
 import ctypes
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 import pynvml
@@ -17,6 +18,13 @@ _OLDER: Final = "nvmlDeviceGetProcessUtilization"
 _NEWER_ENTRY: Final = struct.Struct("=QIIIIIII4x")
 # nvmlProcessUtilizationSample_t: PID, time stamp, and the first four of those.
 _OLDER_ENTRY: Final = struct.Struct("=I4xQIIII")
+_SAMPLES: Final = "nvmlDeviceGetSamples"
+# nvmlSample_t: time stamp, and a value, which is an unsigned int for utilisation (docs of nvmlDeviceGetSamples).
+_SAMPLE_ENTRY: Final = struct.Struct("=QI4x")
+# Of a card itself; nvmlDeviceGetUtilizationRates has the same two.
+_CARD_TYPES: Final = (pynvml.NVML_GPU_UTILIZATION_SAMPLES, pynvml.NVML_MEMORY_UTILIZATION_SAMPLES)
+_ENGINE_TYPES: Final = (pynvml.NVML_ENC_UTILIZATION_SAMPLES, pynvml.NVML_DEC_UTILIZATION_SAMPLES)
+_FIRST_US: Final = 10_000_000
 _NO_NEWER: Final = LACKING | {pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH}
 _FIRST_CAPACITY: Final = 128
 _MAX_CAPACITY: Final = 2**16
@@ -37,6 +45,64 @@ class _Sample(NamedTuple):
     busiest: int
 
 
+class CardSamples:
+    """The driver's samples of cards, in one NVML session, read into one buffer that grows.
+
+    The driver keeps the last 72 of each card, formerly 100, in a ring, which NVML gets as a whole: its request has no
+    time stamp (NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2 in ctrl2080perf.h of NVIDIA's open kernel
+    modules). So all of them are asked for here too, which shows when the driver's clock was set back. Some drivers take
+    no samples while a card is idle, and answer NOT_FOUND then (GB10: polarsignals/gpu-metrics-agent#37).
+    """
+
+    def __init__(self) -> None:
+        self._loaded = function_pointer(_SAMPLES)
+        self._count = ctypes.c_uint()
+        self._value_type = ctypes.c_uint()
+        # By card and type: the time stamp of the newest sample when it was last asked for, in microseconds.
+        self._newest_us: dict[tuple[str, int], int] = {}
+        self._allocate(_FIRST_CAPACITY)
+
+    def read(self, card: NvmlCard, kind: int) -> list[int]:
+        """The per cent of each sample since a card was last asked for this type; the first time, of ten seconds.
+
+        Empty if there are none, or the driver doesn't give them.
+        """
+        samples = self._kept(handle_of(card), kind)
+        if not samples:
+            return []
+        newest_us, since_us = max(at_us for at_us, _ in samples), self._newest_us.get((card.uuid, kind))
+        if since_us is None or newest_us < since_us:  # the first time, or the driver's clock was set back
+            since_us = max(newest_us - _FIRST_US, 0)
+        self._newest_us[card.uuid, kind] = newest_us
+        return [percent for at_us, percent in samples if at_us > since_us]
+
+    def _kept(self, handle: object, kind: int) -> list[tuple[int, int]]:
+        """The time stamp and per cent of all samples that the driver keeps; empty if it can't be learned.
+
+        NVML gives as many as fit, with SUCCESS: a full buffer may not have them all.
+        """
+        if self._loaded is None:
+            return []
+        _, function = self._loaded
+        arguments = (handle, ctypes.c_uint(kind), ctypes.c_ulonglong(0))
+        for _ in range(_MAX_TRIES):
+            self._count.value, self._value_type.value = self._capacity, pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+            code = function(*arguments, ctypes.byref(self._value_type), ctypes.byref(self._count), self._buffer)
+            count = self._count.value
+            if code not in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_INSUFFICIENT_SIZE):
+                break
+            if code == pynvml.NVML_SUCCESS and count < self._capacity:
+                is_known = self._value_type.value == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+                raw = ctypes.string_at(self._buffer, count * _SAMPLE_ENTRY.size)
+                return [*_SAMPLE_ENTRY.iter_unpack(raw)] if is_known else []
+            self._allocate(min(2 * max(count, self._capacity), _MAX_CAPACITY))
+        return []
+
+    def _allocate(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._buffer = ctypes.create_string_buffer(capacity * _SAMPLE_ENTRY.size)
+
+
 class UtilizationReader:
     """Reads the utilisation of cards, in one NVML session.
 
@@ -45,6 +111,7 @@ class UtilizationReader:
     """
 
     def __init__(self) -> None:
+        self._card_samples = CardSamples()
         self._newer = function_pointer(_NEWER)
         self._older = function_pointer(_OLDER)
         self._capacity = _FIRST_CAPACITY
@@ -66,9 +133,7 @@ class UtilizationReader:
     def _read(self, card: NvmlCard) -> CardUtilization:
         ratio, by_pid, unclear, reasons = None, None, set[int](), list[str]()
         try:
-            rates = ask(pynvml.nvmlDeviceGetUtilizationRates, handle_of(card))
-            if rates.gpu <= _WHOLE and rates.memory <= _WHOLE:
-                ratio = max(rates.gpu, rates.memory) / _WHOLE
+            ratio = self._ratio(card)
         except NvmlCallError as error:
             reasons.append(error.problem.cause)
         try:
@@ -79,19 +144,42 @@ class UtilizationReader:
             samples.sort(key=lambda sample: sample.at_us)  # of several, a process's newest counts
             by_pid = {sample.pid: sample.busiest / _WHOLE for sample in samples if sample.busiest <= _WHOLE}
             unclear = {sample.pid for sample in samples if sample.busiest > _WHOLE}
-            self._since_us[card.uuid] = max((sample.at_us for sample in samples), default=self._since(card))
-            if ratio and not samples:  # the driver's clock may have been set back
-                self._since_us[card.uuid] = 0
         return CardUtilization(
             gpu=card.uuid, ratio=ratio, by_pid=by_pid, unclear=frozenset(unclear), why="; ".join(reasons)
         )
 
-    def _since(self, card: NvmlCard) -> int:
-        return self._since_us.get(card.uuid, 0)
+    def _ratio(self, card: NvmlCard) -> float | None:
+        """How busy a card was since it was last asked: the mean of its samples, of the type that has the largest.
+
+        Without samples of the card itself, how busy it was in the last sample period, 1/6 s to 1 s (nvmlUtilization_t):
+        work that is shorter is mostly missed. None if it would be 0 and a number was impossible; NvmlCallError.
+        """
+        found = {kind: self._card_samples.read(card, kind) for kind in (*_CARD_TYPES, *_ENGINE_TYPES)}
+        if not any(found[kind] for kind in _CARD_TYPES):
+            rates = ask(pynvml.nvmlDeviceGetUtilizationRates, handle_of(card))
+            found |= dict(zip(_CARD_TYPES, ([rates.gpu], [rates.memory]), strict=True))
+        possible = [[percent for percent in percents if percent <= _WHOLE] for percents in found.values()]
+        busiest = max((fmean(percents) for percents in possible if percents), default=0.0)
+        is_doubtful = any(percent > _WHOLE for percents in found.values() for percent in percents)
+        return None if is_doubtful and not busiest else busiest / _WHOLE
 
     def _samples(self, card: NvmlCard) -> list[_Sample]:
-        """The samples of a card's processes since it was last asked; NvmlCallError."""
-        handle, since_us = handle_of(card), self._since(card)
+        """The samples of a card's processes since it was last asked; NvmlCallError.
+
+        None may be newer because the driver's clock was set back: then the newest that it keeps isn't that of then.
+        """
+        since_us = self._since_us.get(card.uuid, 0)
+        samples = self._samples_since(card, since_us)
+        if since_us and not samples:
+            kept = self._samples_since(card, 0)
+            if max((sample.at_us for sample in kept), default=0) != since_us:
+                samples, since_us = kept, 0
+        self._since_us[card.uuid] = max((sample.at_us for sample in samples), default=since_us)
+        return samples
+
+    def _samples_since(self, card: NvmlCard, since_us: int) -> list[_Sample]:
+        """The samples of a card's processes that are newer than this, all that the driver keeps if 0; NvmlCallError."""
+        handle = handle_of(card)
         if self._newer is not None:
             try:
                 return self._query(_NEWER, lambda room: _ask_newer(self._newer, handle, since_us, room), _NEWER_ENTRY)
