@@ -10,16 +10,20 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
+from tests.node.support import wait_until
 from tests.rig.cgroups import Cgroups
 from tests.rig.command import COMMAND, Daemon
 from tests.rig.node import Container, Pod
 from tests.rig.volume import mount
 from tests.stub import GIB, MIB
+from watchdog.core.utilization import CardUtilization
 from watchdog.node.drivers.nvml import NvmlDriver
 
 pytestmark = pytest.mark.gpu
@@ -227,3 +231,37 @@ def test_a_busy_process_and_an_idle_one_are_told_apart(card: Card) -> None:
     assert shares["idle"] == 0.0
     assert (shares["busy"] or 0.0) > 0.3
     assert (gpu["utilization"] or 0.0) > 0.3
+
+
+def test_work_that_has_ended_is_in_the_samples(card: Card) -> None:
+    """The mean since the card was last asked has work that its current rate no longer shows."""
+    driver = NvmlDriver()
+    driver.read()
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+
+    def rate() -> int:
+        return int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+
+    def first() -> CardUtilization:
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        return next(each for each in driver.utilization() if each.gpu == uuid)
+
+    before = first().ratio
+    worker = card.allocate("busy", "2Gi", GIB, "--work")
+    wait_until(lambda: rate() > 0, 60)
+    busy = rate()
+    worker.kill()
+    worker.communicate()
+    wait_until(lambda: rate() == 0, 60)
+    _, samples = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, 0)
+    spans = [(b.timeStamp - a.timeStamp) / 1e6 for a, b in pairwise(samples)]
+    after = first().ratio
+    pynvml.nvmlShutdown()
+    driver.close()
+    sys.stdout.write(
+        f"before: {before}; rate at work: {busy}%, after it: 0%; samples since: {after}\n"
+        f"kept: {len(samples)}, {min(spans)} to {max(spans)} s apart: {[each.sampleValue.uiVal for each in samples]}\n"
+    )
+    assert after is not None
+    assert after > 0

@@ -172,8 +172,8 @@ GPU_UNATTRIBUTED: Final = _of_gpu(
 )
 GPU_UTILIZATION: Final = _of_gpu(
     "gpu_utilization_ratio",
-    "Share of the time in which the GPU computed or moved memory, as its driver last said; absent where unknown: MIG "
-    "instances, vGPU guests, drivers that do not report it or take too long to.",
+    "Share of the last ten seconds or so in which the GPU computed, or moved memory, encoded or decoded if that is "
+    "more. Absent where unknown: MIG instances, vGPU guests, drivers that do not report it or take too long to.",
 )
 
 CONTAINER_UTILIZATION: Final = Family(
