@@ -158,22 +158,23 @@ def test_more_samples_than_room(world: NvmlWorld) -> None:
 
 
 @pytest.mark.parametrize("utilization_now", [0, 90])
-def test_a_clock_that_was_set_back_hides_nothing(world: NvmlWorld, utilization_now: int) -> None:
-    """Nothing is newer than the last time stamp then; what the driver keeps shows it, of cards and of processes."""
+def test_a_clock_that_was_set_back_hides_nothing_for_long(world: NvmlWorld, utilization_now: int) -> None:
+    """No sample is newer then: what a card computed is seen at once, and of its processes from the next reading on."""
     shown = card("a", ghost(1, utilization=35), utilization=utilization_now, samples=gpu_samples(60, 60))
-    for sampled_s in (5000, 1000, 1001):
+    for sampled_s, expected in ((5000, {1: 0.35}), (1000, {}), (1001, {1: 0.35})):
         found = utilization(world, shown, sampled_s=sampled_s)["a"]
-        assert (found.ratio, shares(found)) == (0.6, {1: 0.35})
+        assert (found.ratio, shares(found)) == (0.6, expected)
 
 
 def test_a_clock_that_was_set_back_while_nothing_ran(world: NvmlWorld) -> None:
-    """Without any sample there is none to be older than, so the first one after that is seen."""
+    """The driver may keep no sample to tell it by: the same holds once there is one."""
     utilization(world, card("a", ghost(1, utilization=35), utilization=90), sampled_s=5000)
     idle = card("a", utilization=0, samples=gpu_samples())
     assert utilization(world, idle, sampled_s=1000)["a"] == CardUtilization(gpu="GPU-a", ratio=0.0, by_pid={})
     busy = card("a", ghost(1, utilization=35), utilization=0, samples=gpu_samples(60))
-    found = utilization(world, busy, sampled_s=1010)["a"]
-    assert (found.ratio, shares(found)) == (0.6, {1: 0.35})
+    for sampled_s, expected in ((1010, {}), (1020, {1: 0.35})):
+        found = utilization(world, busy, sampled_s=sampled_s)["a"]
+        assert (found.ratio, shares(found)) == (0.6, expected)
 
 
 def test_an_idle_process_is_not_said_to_be_busy_again(world: NvmlWorld) -> None:

@@ -24,7 +24,7 @@ _SAMPLE_ENTRY: Final = struct.Struct("=QI4x")
 # Of a card itself; nvmlDeviceGetUtilizationRates has the same two.
 _CARD_TYPES: Final = (pynvml.NVML_GPU_UTILIZATION_SAMPLES, pynvml.NVML_MEMORY_UTILIZATION_SAMPLES)
 _ENGINE_TYPES: Final = (pynvml.NVML_ENC_UTILIZATION_SAMPLES, pynvml.NVML_DEC_UTILIZATION_SAMPLES)
-_FIRST_US: Final = 10_000_000
+_FIRST_US: Final = 10_000_000  # before a card's newest sample
 _NO_NEWER: Final = LACKING | {pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH}
 _FIRST_CAPACITY: Final = 128
 _MAX_CAPACITY: Final = 2**16
@@ -166,15 +166,15 @@ class UtilizationReader:
     def _samples(self, card: NvmlCard) -> list[_Sample]:
         """The samples of a card's processes since it was last asked; NvmlCallError.
 
-        None may be newer because the driver's clock was set back: then the newest that it keeps isn't that of then.
+        None may be newer because the driver's clock was set back: so its newest one is asked for, and counted from. It
+        is not used itself, since that of a process that has ended may have been newer, and this one read before.
         """
         since_us = self._since_us.get(card.uuid, 0)
         samples = self._samples_since(card, since_us)
+        newest = samples
         if since_us and not samples:
-            kept = self._samples_since(card, 0)
-            if max((sample.at_us for sample in kept), default=0) != since_us:
-                samples, since_us = kept, 0
-        self._since_us[card.uuid] = max((sample.at_us for sample in samples), default=since_us)
+            newest = [sample for sample in self._samples_since(card, 0) if sample.at_us < since_us]
+        self._since_us[card.uuid] = max((sample.at_us for sample in newest), default=since_us)
         return samples
 
     def _samples_since(self, card: NvmlCard, since_us: int) -> list[_Sample]:
