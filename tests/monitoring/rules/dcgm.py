@@ -55,6 +55,30 @@ DCGM_FI_DEV_ECC_SBE_VOL_TOTAL{{{_CARD}{_POD}}} 7
 # TYPE DCGM_FI_DEV_ECC_DBE_VOL_TOTAL counter
 DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{_CARD}{_POD}}} 1
 """
+# The pod of RECORDED, and its card.
+RECORDED_POD: Final = {"namespace": "default", "pod": "cuda-75454ffb9f-8ljq7"}
+RECORDED_CARD: Final = "GPU-a8394b51-c086-568a-9f1a-c1e1c934c44c"
+_RECORDED: Final = (
+    f'gpu="0",UUID="{RECORDED_CARD}",pci_bus_id="00000000:00:02.0",device="nvidia0",'
+    'modelName="NVIDIA RTX 4000 Ada Generation",Hostname="lke529760-766837-0a634ab30000",'
+    'DCGM_FI_DRIVER_VERSION="580.95.05",container="cuda",'
+)
+_RECORDED_END: Final = 'namespace="default",pod="cuda-75454ffb9f-8ljq7",pod_uid=""'
+# Four of the fields that one wrote on a real card, with their values (linode/lke-ai-conformance, November 2025).
+RECORDED: Final = f"""\
+# HELP DCGM_FI_DEV_GPU_TEMP GPU temperature (in C).
+# TYPE DCGM_FI_DEV_GPU_TEMP gauge
+DCGM_FI_DEV_GPU_TEMP{{{_RECORDED}{_RECORDED_END}}} 48
+# HELP DCGM_FI_DEV_POWER_USAGE Power draw (in W).
+# TYPE DCGM_FI_DEV_POWER_USAGE gauge
+DCGM_FI_DEV_POWER_USAGE{{{_RECORDED}{_RECORDED_END}}} 40.979000
+# HELP DCGM_FI_DEV_XID_ERRORS Value of the last XID error encountered.
+# TYPE DCGM_FI_DEV_XID_ERRORS gauge
+DCGM_FI_DEV_XID_ERRORS{{{_RECORDED}err_code="0",err_msg="No Error",{_RECORDED_END}}} 0
+# HELP DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS Number of remapped rows for uncorrectable errors
+# TYPE DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS counter
+DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS{{{_RECORDED}{_RECORDED_END}}} 0
+"""
 # What discovery adds, as with the ServiceMonitor of its chart.
 _TARGET: Final = {
     "job": "dcgm-exporter", "instance": "10.0.0.7:9400", "endpoint": "metrics", "service": "dcgm-exporter",
@@ -62,16 +86,16 @@ _TARGET: Final = {
 }  # fmt: skip
 
 
-def scrape(world: World, scraped: Scraped, *, without: str = "") -> None:
+def scrape(world: World, scraped: Scraped, *, output: str = OUTPUT, without: str = "") -> None:
     """From now on a dcgm-exporter writes the output, but for one field."""
-    for name, labels, value in _samples():
+    for name, labels, value in _samples(output):
         if name != without:
             world.fix(name, value, **_stored(labels, scraped))
 
 
-def _samples() -> Iterator[tuple[str, Mapping[str, str], float]]:
+def _samples(output: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
     """Each with its name as it is written: the parser appends `_total` to a counter's."""
-    for family in text_string_to_metric_families(OUTPUT):
+    for family in text_string_to_metric_families(output):
         for sample in family.samples:
             yield sample.name.removesuffix("_total"), sample.labels, sample.value
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.monitoring.rules.dcgm import Scraped, scrape
+from tests.monitoring.rules.dcgm import RECORDED, RECORDED_CARD, RECORDED_POD, Scraped, scrape
 from tests.monitoring.rules.promtool import RECORDING, ROOT, hold, rules
 from tests.monitoring.rules.world import World
 from tests.report.build import killed, trainer, trainer_node
@@ -177,6 +177,27 @@ def what_dcgm_exporter_says(scraped: Scraped) -> World:
     return world
 
 
+def what_a_real_one_said(scraped: Scraped) -> World:
+    """What dcgm-exporter wrote on a real card is under the watchdog's labels of that card, and of the pod on it."""
+    world = World("east")
+    daemon = world.daemon(pods=(trainer(name=RECORDED_POD["pod"], namespace=RECORDED_POD["namespace"]),))
+    scrape(world, scraped, output=RECORDED)
+    card = replace(gpu(0), uuid=RECORDED_CARD)
+    seen = snapshot([replace(use(101, Gi), gpu=RECORDED_CARD)], [process(101, "u1/main")], (card,))
+    for moment in world.until(2):
+        daemon.see(replace(seen, at=at(moment)))
+    on_card = {"node": "n1", "gpu": RECORDED_CARD}
+    for name, value in {
+        "GPU_TEMP": 48,
+        "POWER_USAGE": 40.979,
+        "XID_ERRORS": 0,
+        "UNCORRECTABLE_REMAPPED_ROWS": 0,
+    }.items():
+        world.gives(f"node_gpu:DCGM_FI_DEV_{name}:max", (on_card, value))
+        world.gives(f"namespace_pod_gpu:DCGM_FI_DEV_{name}:max", ({**on_card, **RECORDED_POD}, value))
+    return world
+
+
 def without_dcgm() -> World:
     """Where there is no dcgm-exporter the rules give nothing, and pods are on their cards all the same."""
     world = beside_dcgm(None)
@@ -207,8 +228,9 @@ def dcgm_alone() -> World:
 def test_each_gives_what_its_name_says(tmp_path: Path) -> None:
     """Every world, in one run of promtool."""
     beside = (what_dcgm_exporter_says("default"), what_dcgm_exporter_says("honored"), without_dcgm(), dcgm_alone())
-    alone = dcgm_without_the_temperature()
-    hold((after_a_kill(), unknown_parts(), what_idle_cards_cost(), *beside, alone), tmp_path, RECORDING)
+    real = (what_a_real_one_said("default"), what_a_real_one_said("honored"))
+    others = (after_a_kill(), unknown_parts(), what_idle_cards_cost(), dcgm_without_the_temperature())
+    hold((*others, *beside, *real), tmp_path, RECORDING)
 
 
 def test_every_record_is_asked_for() -> None:
