@@ -147,6 +147,7 @@ class Life:
         self._book.policy(policy, self._world.half, starts=False)
         before, self._asked_for, self._policy = self._policy, policy, deepcopy(policy)
         self.cycle.ledger = self.cycle.ledger.reloaded(before, self._policy)
+        self._drains.configure(self._policy)
 
     def _tend(self, now: Now) -> None:
         journal = self._record.journal

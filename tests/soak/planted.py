@@ -204,7 +204,7 @@ FAULTS: Final = {
         Edit("daemon/actions/kill.py",
              "if self.clearance.is_clear and now.boottime_s >= self._not_before_s:", "if True:")),
     "a refused drain is ignored": Fault("point 36", ("mps/2", 100),
-        Edit("daemon/actions/mps.py", "if not is_done and not self._seen.accepts_clients:", "if False:"),
+        Edit("daemon/actions/mps.py", "if not is_done and not self._accepts_clients:", "if False:"),
         Edit("daemon/actions/mps.py", "known = {*self._accepted,", "known = {*self._settled,")),
     "a client that joined is signalled without a drain": Fault("point 36", ("mps/2", 100),
         Edit("daemon/actions/kill.py", "return self.clearance.permits(", "return True or bool(")),

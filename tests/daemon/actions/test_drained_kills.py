@@ -62,7 +62,7 @@ class Node:
             accepts_clients=accepts,
             has_others_beside=beside,
         )
-        self.drains.is_shown, self.drains.gpus = True, frozenset({"GPU-0"})
+        self.drains.is_shown, self.drains.gpus, self.drains.accepts_clients = True, frozenset({"GPU-0"}), accepts
         self.drains.seen_of = lambda _: seen
         self.kills.on_reading(shown(self.now, lambda _: True))
 
@@ -264,6 +264,43 @@ def test_a_reload_that_no_longer_accepts_the_risk(group: Group) -> None:
     assert node.signals == ["DRAIN"]
     (outcome,) = node.advance(61.0)
     assert (outcome.result, node.signals) == (Result.FAILED, ["DRAIN"])
+
+
+@pytest.mark.parametrize("answered", ["before", "after"])
+@pytest.mark.parametrize("is_drained", [False, True])
+def test_a_reload_between_a_reading_and_the_signal(group: Group, answered: str, is_drained: bool) -> None:
+    """Point 36: once the risk is no longer accepted, no signal is sent by what an earlier reading accepted."""
+    node, not_accepting = Node(group, number=1), policy(rule(step()))
+    node.see(*node.keys, accepts=True)
+    node.begin()
+    if answered == "after":
+        node.drains.configure(not_accepting)
+    node.answer(Drained.DONE if is_drained else Drained.REFUSED)
+    ended = node.advance()
+    if answered == "before":
+        node.see(*(() if is_drained else node.keys), accepts=True)
+        node.drains.configure(not_accepting)
+        ended = node.advance()
+    assert node.signals == ["DRAIN"]
+    assert [outcome.result for outcome in ended] == [Result.FAILED] * (answered == "after" and not is_drained)
+    if is_drained:
+        node.see()
+        node.advance()
+        assert node.signals == ["DRAIN", "SIGTERM"]
+
+
+@pytest.mark.parametrize("accepts", [True, False])
+def test_a_reload_in_the_grace_period_of_a_client(group: Group, accepts: bool) -> None:
+    """Point 36: an undrained client that outlives SIGTERM gets SIGKILL only while the policy accepts that."""
+    node = Node(group, number=1)
+    stubborn = group.start(STUBBORN)
+    node.show()
+    node.see(others=(), accepts=True)
+    node.begin(due(step(grace_s=5.0), *node.keys, group.key(stubborn)))
+    assert node.signals == ["SIGTERM"]
+    node.drains.configure(replace(policy(rule(step())), safety=Safety(signal_mps_clients=accepts)))
+    node.advance(6.0)
+    assert node.signals == ["SIGTERM", "SIGKILL"][: 1 + accepts]
 
 
 def test_memory_that_stays_listed_after_the_drain_ended_all(group: Group) -> None:

@@ -18,7 +18,7 @@ from watchdog.core.hazards import Hazard, HazardRole
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import OpenCycle, PlanEntry
-from watchdog.core.policy import Brakes, JournalLimits, Protect, Window
+from watchdog.core.policy import Brakes, JournalLimits, Protect, Safety, Window
 from watchdog.daemon.actions.action import ActionRecord
 from watchdog.daemon.actions.mps import Drains
 from watchdog.journal.journal import Journal
@@ -178,6 +178,28 @@ def test_partly_drained_is_not_evicted(drained: Drained) -> None:
     assert "the control daemon said no; the pod was not evicted" in world.reason()
     world.look(1)
     assert len(world.tries) == 1
+
+
+@pytest.mark.parametrize("still_accepts", [True, False])
+def test_a_reload_between_a_reading_and_the_eviction(still_accepts: bool) -> None:
+    """Point 36: an undrained client ends with its pod only if the policy of that moment accepts it."""
+    world = Shared()
+    assert world.drains is not None
+    accepting = replace(world.policy, safety=Safety(signal_mps_clients=True))
+    world.policy, not_accepting = accepting, world.policy
+    dry_run_passed(world).settle()
+    world.settle(Drained.REFUSED)
+    world.look(1)
+    world.policy = accepting if still_accepts else not_accepting
+    world.drains.configure(world.policy)
+    world.wake()
+    assert [attempt.is_dry_run for attempt in world.tries] == [True, False][: 1 + still_accepts]
+    if not still_accepts:
+        world.look(2)
+        world.wake()
+        assert world.drained == [5, 6, 6]
+        world.settle(Drained.REFUSED)
+        assert (world.results(), len(world.tries)) == (["failed"], 1)
 
 
 def test_enforcement_turned_off_during_the_drain_of_an_eviction() -> None:

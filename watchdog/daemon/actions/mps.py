@@ -107,8 +107,13 @@ class Drains(Clearances):
         self._gpus = 0
         self._drains_in_use = WeakSet[Drain]()
         self.is_shown = False  # that there are MPS clients or servers, or may be
+        self.accepts_clients = False  # by the policy of this moment: that those that can't be drained are ended
         self.gpus: frozenset[str] = frozenset()
         self.seen_of: ClientsOf = no_clients  # by the last reading
+
+    def configure(self, policy: Policy) -> None:
+        """Go by this policy from now on."""
+        self.accepts_clients = policy.safety.signal_mps_clients
 
     @property
     def known(self) -> KnownDrains:
@@ -149,6 +154,7 @@ class Drains(Clearances):
         """Use the MPS clients of a reading, of which the clearances ask."""
         if not reading.snapshot.blind:
             self.on_attribution(reading.attribution, len(reading.snapshot.gpus))
+        self.accepts_clients = reading.inputs.policy.safety.signal_mps_clients
         self.gpus = frozenset(mps_gpus(reading.attribution))
         self.is_shown = reading.snapshot.blind or bool(self.gpus)
         self.seen_of = clients_seen(
@@ -164,7 +170,8 @@ class Drains(Clearances):
         if seen.has_others_beside and ends_container():
             return "its end would end its container, in which another process is or may be an MPS client or server"
         lost = next((key for key in entry.to_drain if self.find(key) is None), None)
-        return None if lost is None or seen.accepts_clients else f"MPS client {lost.pid} could no longer be drained"
+        is_accepted = seen.accepts_clients and self.accepts_clients
+        return None if lost is None or is_accepted else f"MPS client {lost.pid} could no longer be drained"
 
     def begin(
         self,
@@ -232,6 +239,7 @@ class NodeDrains(Drains):
 
     def configure(self, policy: Policy) -> None:
         """Go by this policy from now on."""
+        super().configure(policy)
         self._control.configure(policy.mps)
 
     def restore(self, drained: frozenset[ProcessKey]) -> None:
@@ -307,8 +315,18 @@ class Drain(Clearance):
 
     @property
     def is_clear(self) -> bool:
-        """Whether every client is drained, and a reading since then shows no other."""
-        return self._is_confirmed and self._request is None and not self._waiting and not self._others
+        """Whether every client is drained or accepted as it is, and a reading since then shows no other.
+
+        What a reading showed by a policy that accepted clients counts only as long as the policy still does.
+        """
+        has_lapsed = self._seen.accepts_clients and not self._accepts_clients
+        is_settled = self._request is None and not self._waiting and not self._others
+        return self._is_confirmed and is_settled and not has_lapsed
+
+    @property
+    def _accepts_clients(self) -> bool:
+        """Whether the policy accepts that clients that can't be drained are ended, and did at the last reading."""
+        return self._seen.accepts_clients and self._drains.accepts_clients
 
     def permits(self, found_s: float) -> bool:
         """Whether a process may be signalled: a reading has shown since it was found whether it is a client.
@@ -350,7 +368,7 @@ class Drain(Clearance):
                 self._settled.add(self._waiting.pop(0))
                 continue
             client = self._drains.find(key)
-            if client is None and self._seen.accepts_clients:
+            if client is None and self._accepts_clients:
                 self._settled.add(key)
                 self._accepted.add(self._waiting.pop(0))
                 continue
@@ -419,7 +437,7 @@ class Drain(Clearance):
         if request.was_held_back:
             return f"MPS client {key.pid} was not drained: {result.reason}"
         is_done = result.drained is Drained.DONE or not self._may_live(key)
-        if not is_done and not self._seen.accepts_clients:
+        if not is_done and not self._accepts_clients:
             what = f"MPS client {key.pid} was not drained"
             if result.drained is Drained.UNKNOWN:
                 what = f"it is not known whether MPS client {key.pid} was drained"
