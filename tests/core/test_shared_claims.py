@@ -192,6 +192,7 @@ LENIENT: Final = (
     + '[[rule]]\nname = "rest"\nmatch = {}\n'
     + KILL
 )
+PER_CONTAINER: Final = RULE.replace("match = {}", 'match = {}\naccount = "container"')
 DELETED: Final = {"a": {"deletionTimestamp": "2027-01-15T09:00:00Z", "deletionGracePeriodSeconds": 86400}}
 
 
@@ -231,12 +232,24 @@ def test_a_process_that_other_pods_need_counts_for_the_steps_that_would_end_it(
 
 def test_of_two_containers_of_a_pod_on_a_claim_one_is_acted_on_though_a_client_may_be_hidden() -> None:
     """Points 36 and 42: scope `process` ends no hidden client, so only the container that uses the most comes first."""
-    rule = RULE.replace("match = {}", 'match = {}\naccount = "container"')
-    here = Sharing("a", rule + KILL + 'scope = "process"\n', joint=["a"])
+    here = Sharing("a", PER_CONTAINER + KILL + 'scope = "process"\n', joint=["a"])
     here.at(0, a=2.6, a_side=2.5)
     hidden = (Hazard(role=HazardRole.HIDDEN),)
     found = with_sums([replace(each, hazards=hidden) for each in here.found], frozenset())
     assert {each.account.container: each.behind_pod for each in found} == {"main": "", "side": "ns/pod-a"}
+
+
+@pytest.mark.parametrize("ending", [frozenset(), frozenset({AccountKey(uid="a", container="side", gpu="GPU-0")})])
+def test_a_container_that_uses_little_does_not_pay_for_one_that_is_not_ended(ending: frozenset[AccountKey]) -> None:
+    """Points 36 and 42: not in the pod of a client that others need either, and not for what is left of an action."""
+    here = Sharing("a", PER_CONTAINER + KILL, joint=["a"])
+    here.at(0, a=4.2, a_side=1)
+    client = (Hazard(role=HazardRole.CLIENT, container="main", key=ProcessKey(pid=99, start_ticks=1)),)
+    found = with_sums([replace(each, hazards=client) for each in here.found], ending)
+    assert {each.account.container: each.behind_pod for each in found} == {
+        "main": "ns/pod-a" if ending else "",
+        "side": "ns/pod-a",
+    }
 
 
 def test_an_account_that_is_no_more_has_no_part_of_a_claim() -> None:

@@ -202,11 +202,11 @@ class _Sum:
     is_all: bool
     # The one on which an action is possible, or in progress; None: there is none.
     first: AccountKey | None
-    # Its pod or, without it, that of the one that uses the most.
-    pod: Pod
-    # The one on which an action is possible, whatever is in progress, and its pod likewise.
+    # That one or, without it, the one that uses the most.
+    ahead: Assessment
+    # The one on which an action is possible, whatever is in progress, and who is ahead likewise.
     next: AccountKey | None
-    next_pod: Pod
+    next_ahead: Assessment
 
 
 _Member = tuple[Assessment, SharedPart]
@@ -252,9 +252,9 @@ def _sum(members: Sequence[_Member], ending: Collected[AccountKey]) -> _Sum:
         used=total,
         is_all=all(each.used is not None for each, _ in members),
         first=first.account if under_way or able else None,
-        pod=first.pod,
+        ahead=first,
         next=following.account if able else None,
-        next_pod=following.pod,
+        next_ahead=following,
     )
 
 
@@ -289,11 +289,10 @@ def _with_sum(each: Assessment, sums: Mapping[tuple[str, ...], _Sum]) -> Assessm
 
 
 def _ahead(one: _Sum, each: Assessment) -> str:
-    """The pod that is acted on instead of an account, or that uses more; empty if that is no other pod's part."""
-    if one.first == each.account:
-        # It was acted on, and has come down meanwhile: what is left of that action must not hit it any more.
-        return one.next_pod.title if one.next or one.next_pod.uid != each.pod.uid else ""
-    return one.pod.title if one.first or one.pod.uid != each.pod.uid else ""
+    """The pod of the account that is acted on instead of another, or that uses more; empty if there is none."""
+    # If it was acted on and has come down meanwhile, what is left of that action must not hit it any more.
+    ahead = one.next_ahead if one.first == each.account else one.ahead
+    return "" if ahead.account == each.account else ahead.pod.title
 
 
 def are_placed(claimed: Iterable[Claimed]) -> bool:
