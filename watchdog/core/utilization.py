@@ -4,12 +4,11 @@ Utilisation differs in every reading, so it is no part of a snapshot, and no dec
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from watchdog.core.assessment import AccountKey, Assessment, AttributedUse
+from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, without_parts
 from watchdog.core.model import Now, Owner, ProcessKey, Snapshot
 from watchdog.core.mps import may_be_client
 from watchdog.core.policy import Idle
@@ -386,8 +385,11 @@ class UtilizationMeter:
             if running := [use.key.started_s for use in assessment.uses if not use.ended]:
                 self._started_s[account] = min(running)
         self._holders = {account: tuple(parts) for account, parts in holders.items()}
-        for spender, wasted in _wasted(assessments, sizes):
-            self._rates[spender] = self._rates.get(spender, _NOTHING) + CardSeconds(unused=wasted)
+        # A rule's default is no declaration.
+        for assessment in without_parts(each for each in assessments if each.declared_by != "default"):
+            if wasted := _waste(assessment, sizes):
+                spender = assessment.pod.namespace, assessment.pod.workload
+                self._rates[spender] = self._rates.get(spender, _NOTHING) + CardSeconds(unused=wasted)
         for held in self._held.values():
             if held.share:
                 self._rates[held.spender] = self._rates.get(held.spender, _NOTHING) + CardSeconds(held=held.share)
@@ -435,32 +437,13 @@ _NOTHING: Final = CardSeconds()
 
 
 def _is_doubtful(card: CardUtilization) -> bool:
-    """Whether a card computes, and no process is said to; or whether one does."""
+    """Whether a card computes, and its driver says of no process that it does."""
     return bool(card.ratio) and not any((card.by_pid or {}).values())
 
 
-def _wasted(assessments: Sequence[Assessment], sizes: Mapping[str, int]) -> Iterator[tuple[Spender, float]]:
-    """Which share of cards declarations reserve and their accounts don't hold.
-
-    What a pod declares in all includes what it declares for each card, so of these the larger counts.
-    """
-    parts: defaultdict[tuple[str, str | None], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    spenders: dict[tuple[str, str | None], Spender] = {}
-    for assessment in assessments:
-        if wasted := _waste(assessment, sizes):
-            account = assessment.account
-            key = account.uid, account.container
-            parts[key][account.gpu is None] += wasted
-            spenders[key] = assessment.pod.namespace, assessment.pod.workload
-    return ((spenders[key], max(both)) for key, both in parts.items())
-
-
 def _waste(assessment: Assessment, sizes: Mapping[str, int]) -> float:
-    """Which share of its cards an account has declared and doesn't hold; of the node's, if it holds nothing.
-
-    A rule's default is no declaration.
-    """
-    if assessment.declared is None or assessment.used is None or not sizes or assessment.declared_by == "default":
+    """Which share of its cards an account has declared and doesn't hold; of the node's, if it holds nothing."""
+    if assessment.declared is None or assessment.used is None or not sizes:
         return 0.0
     own = [sizes[gpu] for gpu in {use.gpu for use in assessment.uses} if gpu in sizes] or list(sizes.values())
     return max(assessment.declared - assessment.used, 0) * len(own) / sum(own)
