@@ -2,7 +2,8 @@
 
 The daemons of 500 simulated nodes behind a real API server, by `top --cluster`; 5,000 nodes in a real Prometheus, by
 `--prometheus`. Everything is on one machine, so the way over the network is not in it, and the API server, the daemons
-and Prometheus share the cores with the command. Needs root, Go (to build Kubernetes) and Debian's `prometheus`.
+and Prometheus share the cores with the command. Needs root, Go (to build Kubernetes and a newer Prometheus), and
+Debian's `prometheus`.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from bench.gpu import PAGE
 from bench.table import Row, head
 from tests.cli.session import session
 from tests.monitoring.fleet import FleetNode, write_blocks
+from tests.monitoring.programs import find
 from tests.monitoring.prometheus import Prometheus, configuration
 from tests.rig.cluster.simulated_nodes import SimulatedNodes, documents, simulated_nodes
 from tests.rig.command import COMMAND
@@ -153,26 +155,28 @@ def traffic(sim: SimulatedNodes, size: Size) -> Iterator[Row]:
     )
 
 
-def fleet(folder: Path, size: Size) -> Iterator[Row]:
+def fleet(folder: Path, size: Size, program: Path) -> Iterator[Row]:
     """All nodes of a Prometheus once, next to curl with the same query."""
     nodes = [FleetNode(name=f"gpu-{number:04}", over=1 + int(number % 5 == 0)) for number in range(size.fleet)]
     write_blocks(folder / "data", nodes)
     ours, theirs = Took(), Took()
-    with Prometheus(folder, configuration()) as prometheus:
+    with Prometheus(folder, configuration(), program=program) as prometheus:
+        asked = f"Prometheus {prometheus.api('status/buildinfo')['version']}"
         url, server = prometheus.url, prometheus.server.pid
         curl = ("curl", "--silent", "--fail", "--data-urlencode", f"query={LIVE_QUERY}", f"{url}/api/v1/query")
         for _ in range(size.repeats):
             ours.run((COMMAND, "top", "--cluster", "--prometheus", url, "--once"), server)
             theirs.run(curl, server)
-    yield from _rows("Prometheus", (size.fleet, "Prometheus"), ours, "the same query by curl", theirs)
+    yield from _rows("Prometheus", (size.fleet, asked), ours, "the same query by curl", theirs)
 
 
-def measured(root: Path, size: Size) -> Iterator[Row]:
-    """All figures."""
+def measured(root: Path, size: Size, *prometheus: Path) -> Iterator[Row]:
+    """All figures, those of the last kind with each of these programs."""
     with simulated_nodes(root / "nodes", programs.programs(), size.nodes) as sim:
         for figure in (first, refresh, traffic):
             yield from figure(sim, size)
-    yield from fleet(root / "fleet", size)
+    for number, program in enumerate(prometheus):
+        yield from fleet(root / f"fleet-{number}", size, program)
 
 
 def cluster_section() -> str:
@@ -193,7 +197,7 @@ def main() -> None:
     rows = [_HEAD]
     print(_HEAD, flush=True)
     with tempfile.TemporaryDirectory() as root:
-        for row in measured(Path(root), size):
+        for row in measured(Path(root), size, programs.prometheus(), find("prometheus")):
             rows.append(str(row))
             print(row, flush=True)
     when = f"Measured on {dt.datetime.now(dt.UTC):%Y-%m-%d}, beside other work (load average before: {load:.1f})."

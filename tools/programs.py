@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,7 @@ _MODULES: Final = Path(__file__).with_name("programs")
 _STAMP: Final = "k8s.io/component-base/version"
 # Which Kubernetes helm renders for where it asks none.
 _HELM_STAMP: Final = "helm.sh/helm/v3/pkg/chartutil"
+_PROMETHEUS: Final = "github.com/prometheus/prometheus"
 # Cold and with two cores: 4.5 min to build, the download comes on top.
 _BUILD_LIMIT_S: Final = 2400.0
 # Who finds another process building waits for it as long as that may take.
@@ -50,6 +51,8 @@ class _Build:
     packages: tuple[str, ...]
     # `go build` names a program after its package's last part; another name is given here.
     output: str = ""
+    # Build tags, apart by commas. Not in the repr, so that the folders of what has none stay.
+    tags: str = field(default="", repr=False)
 
 
 CLUSTER: Final = (
@@ -67,6 +70,15 @@ ACTIONLINT: Final = (
     _Build(module="actionlint", packages=("github.com/rhysd/actionlint/cmd/actionlint",), output="actionlint"),
 )
 KREW: Final = (_Build(module="krew", packages=("sigs.k8s.io/krew/cmd/krew",), output="krew"),)
+# Without its discovery of targets, which is most of it.
+PROMETHEUS: Final = (
+    _Build(
+        module="prometheus",
+        packages=(f"{_PROMETHEUS}/cmd/prometheus",),
+        output="prometheus",
+        tags="remove_all_sd,netgo",
+    ),
+)
 DISCOVERY: Final = (_Build(module="discovery", packages=(".",), output="discovery"),)
 _RBAC_PROXY: Final = "kube-rbac-proxy"
 RBAC_PROXY: Final = (
@@ -112,6 +124,11 @@ def krew() -> Path:
 def discovery() -> Path:
     """Prometheus' discovery of Kubernetes as a program (see programs/discovery/main.go). Raises NoProgramsError."""
     return _built(DISCOVERY, ("discovery",)) / "discovery"
+
+
+def prometheus() -> Path:
+    """A Prometheus newer than the distribution's. Raises NoProgramsError."""
+    return _built(PROMETHEUS, ("prometheus",)) / "prometheus"
 
 
 def kube_rbac_proxy() -> Path:
@@ -168,6 +185,7 @@ def cache_folder(builds: tuple[_Build, ...]) -> Path:
     """Where programs of exactly these modules are kept."""
     digest = hashlib.sha256(repr(builds).encode())
     for build in builds:
+        digest.update(build.tags.encode())
         for name in ("go.mod", "go.sum"):
             digest.update((_MODULES / build.module / name).read_bytes())
         for source in sorted((_MODULES / build.module).glob("*.go")):
@@ -195,6 +213,14 @@ def version(module: str = "kubernetes") -> str:
     found = re.search(r"^(?:require|\t)\s*k8s\.io/kubernetes (v\S+)", text, re.MULTILINE)
     assert found is not None or module != "kubernetes", "programs/kubernetes/go.mod requires no k8s.io/kubernetes"
     return version() if found is None else found[1]
+
+
+def _prometheus_version() -> str:
+    """The release of the newer Prometheus, such as 3.13.5: its Go module is v0.313.5."""
+    text = (_MODULES / "prometheus" / "go.mod").read_text(encoding="utf-8")
+    found = re.search(rf"{_PROMETHEUS} v0\.(\d)0?(\d+)\.(\S+)", text)
+    assert found is not None, f"programs/prometheus/go.mod requires no {_PROMETHEUS}"
+    return ".".join(found.groups())
 
 
 def _complete(folder: Path, names: tuple[str, ...], told_by: str) -> Path:
@@ -238,9 +264,17 @@ def _build(go: str, build: _Build, folder: Path) -> None:
     # Without the stamp the API server calls itself v0.0.0, and helm takes every cluster for 1.20.
     stamp = f"-X {_STAMP}.gitVersion={built} -X {_STAMP}.gitMajor={major} -X {_STAMP}.gitMinor={minor}"
     stamp += f" -X {_HELM_STAMP}.k8sVersionMajor={major} -X {_HELM_STAMP}.k8sVersionMinor={minor}"
+    stamp += f" -X github.com/prometheus/common/version.Version={_prometheus_version()}"
     output = str(folder / build.output) if build.output else f"{folder}/"
     # On the command line, since flags there win over those of GOFLAGS.
-    flags = ["-trimpath", "-mod=readonly", "-buildvcs=false", f"-ldflags=-s -w {stamp}", f"-o={output}"]
+    flags = [
+        "-trimpath",
+        "-mod=readonly",
+        "-buildvcs=false",
+        f"-tags={build.tags}",
+        f"-ldflags=-s -w {stamp}",
+        f"-o={output}",
+    ]
     environment = {"HOME": str(Path.home()), **os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     module = _MODULES / build.module
     print(f"building {', '.join(build.packages)}", file=sys.stderr)

@@ -56,8 +56,8 @@ def configuration(
 class Prometheus(Served):
     """A context manager: it is ready inside, and gone after it. See `configuration` for what it takes."""
 
-    def __init__(self, folder: Path, config: Config, *, resend: str = "1s") -> None:
-        """`folder` gets configuration, log and data."""
+    def __init__(self, folder: Path, config: Config, *, resend: str = "1s", program: Path | None = None) -> None:
+        """`folder` gets configuration, log and data; `program` is another one than the distribution's."""
         own = (
             f"--storage.tsdb.path={folder / 'data'}",
             "--web.enable-lifecycle",
@@ -65,7 +65,7 @@ class Prometheus(Served):
             # Resent each second, as often as rules are evaluated here: the default, 1m, is for evaluations each minute.
             f"--rules.alert.resend-delay={resend}",
         )
-        super().__init__("prometheus", folder, config, *own)
+        super().__init__("prometheus", folder, config, *own, program=program)
 
     def api(self, path: str, **parameters: str | float) -> Any:
         """The `data` of /api/v1/PATH. Raises RefusedError, with what is wrong with a query."""

@@ -16,14 +16,19 @@ Config = dict[str, Any]
 class Served:
     """A context manager: the program is ready inside, and gone after it."""
 
-    def __init__(self, name: str, folder: Path, config: Config, *flags: str) -> None:
+    def __init__(self, name: str, folder: Path, config: Config, *flags: str, program: Path | None = None) -> None:
         """`folder` gets configuration, log and data."""
         self.port = free_port()
         self.folder = folder
         self.file = folder / f"{name}.yaml"
         folder.mkdir(parents=True, exist_ok=True)
         self._write(config)
-        command = [str(find(name)), f"--config.file={self.file}", f"--web.listen-address={self.address}", *flags]
+        command = [
+            str(program or find(name)),
+            f"--config.file={self.file}",
+            f"--web.listen-address={self.address}",
+            *flags,
+        ]
         self.server = Server(name, command, log=folder / f"{name}.log", environment={"HOME": str(folder)})
 
     def __enter__(self) -> Self:

@@ -1,7 +1,9 @@
 """promtool on the rules that ship: it compares what they give with what a world expects."""
 
+import re
 import subprocess
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +35,13 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run promtool to its end."""
     command = [str(find("promtool")), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+@cache
+def ranges_are_left_open() -> bool:
+    """Whether a range leaves out a sample at its very beginning, as since Prometheus 3 (its migration guide)."""
+    found = re.search(r"version (\d+)", promtool("--version").stdout)
+    return found is not None and int(found[1]) >= 3
 
 
 def hold(worlds: World | Iterable[World], folder: Path, *files: Path) -> None:
