@@ -303,9 +303,8 @@ def cycle_late(world: World, daemon: Daemon) -> None:
     _late(daemon, 5, 4).expect("below")
     _late(daemon, 9, 6).expect("waits")
     # From fewer samples the same growth is taken for a little more.
-    late = LATE.but("12 cycles", "13 cycles") if ranges_are_left_open() else LATE
-    _late(daemon, 14, 6).expect("fires", late)
-    daemon.restart(15).expect("restart", late)
+    _late(daemon, 14, 6).expect("fires", LATE.but("12 cycles", "13 cycles") if ranges_are_left_open() else LATE)
+    daemon.restart(15).expect("restart", LATE)
     daemon.all_is_well(27).expect("resolves")
 
 
