@@ -6,14 +6,32 @@ from typing import Final
 
 import pytest
 
-from tests.worlds import MEMORY, Gi, assessed, container, gpu, inputs, pod, policy, process, rule, snapshot, use
+from tests.daemon import eviction_rig
+from tests.worlds import (
+    MEMORY,
+    Gi,
+    assessed,
+    at,
+    container,
+    gpu,
+    inputs,
+    pod,
+    policy,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
 from watchdog.core.amount import Cards
 from watchdog.core.assess import assess
 from watchdog.core.assessment import Verdict
 from watchdog.core.attribute import attribute
+from watchdog.core.brakes import Begun, BrakeMemory
 from watchdog.core.declare import PodDeclaration, active_containers
-from watchdog.core.model import Container, ContainerKind, Gpu, Node, Pod, Snapshot
-from watchdog.core.policy import Capacity, Policy
+from watchdog.core.ledger import AccountState, Ledger
+from watchdog.core.model import Container, ContainerKind, Gpu, Node, Place, PlaceKind, Pod, Snapshot
+from watchdog.core.policy import Brakes, Capacity, Match, Policy, Window
 from watchdog.core.remembered import MOST_READ, DeclarationMemory
 
 World = tuple[Pod, Policy, Node, tuple[Gpu, ...]]
@@ -188,6 +206,58 @@ def test_pods_that_change_in_every_cycle_delay_no_other_for_ever() -> None:
         pods = (*others, *small, offender)
         found.append(_verdicts(memory, pods, seen)["hog"])
     assert Verdict.UNKNOWN not in found[20:]
+
+
+KILL_10: Final = step("200%", 10)
+TIERS: Final = policy(
+    rule(KILL_10, name="a", match=Match(labels={"tier": "a"})),
+    rule(KILL_10, name="b"),
+    brakes=Brakes(node=Window(count=1, per_s=1e9)),
+)
+HISTORIES: Final = {
+    "a new incident": [("a", 0), ("b", 0), ("a", 0), *[("a", 4)] * 10, ("b", 4)],
+    "a rule that was in force while it waited": [("a", 0), ("a", 0), ("b", 0), *[("a", 4)] * 10, ("b", 4)],
+    "a dip": [*[("a", 4)] * 8, ("b", 0), ("a", 0), *[("b", 4)] * 12],
+    "an end": [("a", 0), *[("a", 4)] * 4, *[("b", 0), ("a", 0)] * 3, *[("b", 4)] * 11],
+    "withheld, then a dip": [*[("b", 4)] * 15, ("a", 0), ("b", 0), *[("a", 4)] * 11],
+}
+
+
+def _told(
+    history: list[tuple[str, int]], *, dark: bool, delayed: bool
+) -> tuple[int, list[tuple[object, list[AccountState]]]]:
+    """In how many seconds of a history a pod was not read; and what was due and remembered of it, second by second.
+
+    The history has its tier and the GiB that it uses. `dark`: some more memory may be of any pod. `delayed`: there are
+    pods that change all the time.
+    """
+    anybodys = process(9, place=Place(kind=PlaceKind.UNREADABLE))
+    world = eviction_rig.World(policy=TIERS, processes=(anybodys,))
+    world.cycle.ledger = Ledger(brakes=BrakeMemory().add_begun(("ns", "Pod", "other"), Begun(at(0).boottime_s)))
+    waits, found = 0, list[tuple[object, list[AccountState]]]()
+    for second, (tier, used) in enumerate(history):
+        written = {"written": str(second)}
+        fat = [replace(_fat(f"fat{each}"), labels=written) for each in range(4)] if delayed else []
+        small = [pod(f"small{each}", labels=written) for each in range(200)] if delayed else []
+        world.pods = (pod("a", container(declared="1Gi"), labels={"tier": tier}), *fat, *small)
+        world.used = {**({5: used * Gi} if used else {}), **({9: 1} if dark else {})}
+        opened = world.open(second)
+        waits += "a" not in {each.account.uid for each in opened.assessments}
+        states = [state for key, state in opened.plan.ledger.accounts.items() if key.uid == "a"]
+        found.append(([(each.rule.name, each.due_in_s, each.withheld_by) for each in opened.plan.entries], states))
+    return waits, found
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["complete", "dark"])
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_while_a_pod_waits_to_be_read_nothing_of_it_is_forgotten(history: list[tuple[str, int]], *, dark: bool) -> None:
+    """Law 11: pods too large for one cycle, which any tenant can create, change nothing of what others are due for."""
+    waits, found = _told(history, dark=dark, delayed=True)
+    never, expected = _told(history, dark=dark, delayed=False)
+    assert waits > never == 0
+    assert [due for due, _ in found] == [due for due, _ in expected]
+    # In the dark, what is held in an incident is as of the last reading that saw the account.
+    assert dark or found == expected
 
 
 def test_phases_are_read_without_reading_the_pod_again() -> None:

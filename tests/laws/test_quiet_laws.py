@@ -167,6 +167,7 @@ def test_inputs_are_the_same_only_if_nothing_in_them_differs() -> None:
     ignored: dict[str, Any] = {
         "overdue": frozenset({("uid", "id")}),
         "hidden": frozenset({"uid"}),
+        "unread": frozenset({"uid"}),
         "acting": frozenset({AccountKey(uid="uid")}),
         "ending": frozenset({AccountKey(uid="uid")}),
     }

@@ -182,10 +182,19 @@ class Book:
         self.standing.policy, self.standing.is_half, self.standing.waiting_s = policy, policy is half, None
         self.seen["started by half a policy"] += policy is half
 
-    def read(self, truth: TrueReading, asked: Now, overdue: frozenset[tuple[str, str]], *, written: bool) -> None:
+    def read(
+        self,
+        truth: TrueReading,
+        asked: Now,
+        overdue: frozenset[tuple[str, str]],
+        unread: frozenset[str],
+        *,
+        written: bool,
+    ) -> None:
         """A reading has been taken as far as its plan; nothing has been done about it yet.
 
-        `overdue` are the containers (pod, ID) of which the daemon holds that the list should have them by now.
+        `overdue` are the containers (pod, ID) of which the daemon holds that the list should have them by now, `unread`
+        the pods whose declaration it has left for a later cycle.
         """
         here = self.standing
         bright = is_bright(truth, here.answers)
@@ -200,7 +209,7 @@ class Book:
         bright = bright and not any(lags(use, uid, sight) for uid, each in uses.items() for use in each)
         facts = facts_of(uses, here.tenants, here.policy, sight, bright=bright)
         here.reading = Reading(truth, dict(here.answers), asked, facts, bright)
-        self.timers.read(facts, uses, here.tenants, here.policy, asked, stale=here.stale, bright=bright)
+        self.timers.read(facts, uses, here.tenants, here.policy, asked, stale=here.stale, bright=bright, unread=unread)
         sure = bright and not here.stale
         # What is never let through does not count for the breaker.
         free = {key for key, fact in facts.items() if not here.is_withheld_for_mps(fact) and self.is_on_its_own(fact)}

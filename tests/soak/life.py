@@ -244,7 +244,7 @@ class Life:
             has_journal=self.has_journal,
         )
         truth = conserves(opened, truth, world.kernel.recycled, hidden)
-        book.read(truth, asked, opened.inputs.overdue, written=self._is_writable)
+        book.read(truth, asked, opened.inputs.overdue, opened.inputs.unread, written=self._is_writable)
         self._check(opened, before, unlisted, asked, transfers)
         with full_disk(world.disk_full):
             waiting = PendingCycle(opened=self._actions.intend(opened), since=now)
@@ -332,7 +332,7 @@ class Life:
         dice = self._world.dice
         due = [entry for entry in opened.plan.entries if entry.due_in_s <= 0 and entry.do.enforces]
         # Pods that it has not read yet would be read at once by a cycle that is repeated from the beginning.
-        has_read_all = not self.cycle._memory._waiting
+        has_read_all = not opened.inputs.unread
         if dice.random() < (0.3 if len(due) > 1 else 0.02) and has_read_all:
             ignores_order(opened, before, asked, self.cycle.transfers, dice)
         if dice.random() < (0.1 if due else 0.01) and has_read_all:

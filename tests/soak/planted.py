@@ -191,6 +191,8 @@ FAULTS: Final = {
     # Laws 2 and 7 are checked on a plan for which all pods were read.
     "pods that use memory are read after those that never run": Fault("law (2|7|1[01])", ("fat/2", 100),
         Edit("core/remembered.py", "return uid not in using", "return uid in using")),
+    "a pod that waits to be read forgets the rules that it ran under": Fault("law 11", ("1002/67", 3800),
+        Edit("core/decide.py", "(state.tallies or key.uid in inputs.unread)", "state.tallies")),
     "a priority protects in every namespace": Fault("law 10", ("fault/1", 100),
         Edit("core/rules.py", "is not None and matches(pod.namespace, protect.priority_namespaces):", "is not None:")),
     "a client of an MPS server is killed with its neighbours": Fault("point 36", ("fault/0", 1000),

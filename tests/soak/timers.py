@@ -1,6 +1,7 @@
 """Time of the oracle: every reading of an account is kept, and looked through backwards when a step is asked for."""
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -82,7 +83,8 @@ class Ladder:
     """What is known of one account: its readings since it was calm, and when each rule was in force first.
 
     `known_s` has the same since it was formed last with a known allowance: the daemon begins an account by that, and
-    outside of an incident forgets one that is not formed.
+    outside of an incident forgets one that is not formed. It begins none while what an idle pod declares waits to be
+    read, but one that there is goes on.
     `acted` says that an action has begun since it was last below all thresholds, `failed` that one could not;
     `enforced_s` is when the last action ended.
     """
@@ -104,9 +106,12 @@ class Ladder:
                 return
             yield read
 
-    def add(self, read: Read) -> None:
-        """Take one more reading in; once it is surely below every threshold that it has met, all is forgotten."""
-        if read.rule is not None and read.allowed is not None:
+    def add(self, read: Read, *, begins: bool) -> None:
+        """Take one more reading in; once it is surely below every threshold that it has met, all is forgotten.
+
+        `begins` says whether it begins an account for the daemon.
+        """
+        if read.rule is not None and read.allowed is not None and (begins or self.known_s):
             self.known_s.setdefault(read.rule.name, read.at_s)
         if read.rule is not None:
             self.rules[read.rule.name] = read.rule, self.rules.get(read.rule.name, (read.rule, read.at_s))[1]
@@ -245,8 +250,12 @@ class Timers:
         *,
         stale: bool,
         bright: bool,
+        unread: AbstractSet[str],
     ) -> None:
-        """Take one reading in. An account that is not formed, while its pod is there, is read by what the pod uses."""
+        """Take one reading in. An account that is not formed, while its pod is there, is read by what the pod uses.
+
+        `unread` are the pods whose declaration waits to be read; those that use memory come first (docs/sizing.md).
+        """
         self._policy = policy
         self.ladders = {key: ladder for key, ladder in self.ladders.items() if key[0] in tenants}
         of_pod: dict[str, list[tuple[Ladder, Read]]] = {}
@@ -257,7 +266,7 @@ class Timers:
             else:
                 used, allowed, rule, is_known = fact.used, fact.allowed, fact.rule, fact.is_known
             read = Read(now.boottime_s, used, allowed, rule, is_known and not stale, stale)
-            self.ladders.setdefault(key, Ladder()).add(read)
+            self.ladders.setdefault(key, Ladder()).add(read, begins=key[0] not in unread or key[0] in uses)
             of_pod.setdefault(key[0], []).append((self.ladders[key], read))
         self.pods = {
             uid: _of_warnings(dips) if uid in self._ended else dips for uid, dips in self.pods.items() if uid in tenants

@@ -296,6 +296,8 @@ class Inputs:
     maintenance: bool = False
     # The UIDs of the listed pods if any of them may use more than the reading shows; None: it shows everything.
     hidden: frozenset[str] | None = None
+    # The UIDs of the listed pods whose declaration waits to be read.
+    unread: frozenset[str] = frozenset()
     # The accounts with an action in progress or pending; and those of them with one in progress.
     acting: frozenset[AccountKey] = frozenset()
     ending: frozenset[AccountKey] = frozenset()
@@ -317,7 +319,9 @@ class Inputs:
 
     def as_read_in(self, own: "Inputs") -> "Inputs":
         """The same with what the reading and the ledger of a cycle with these inputs gave."""
-        return replace(self, overdue=own.overdue, hidden=own.hidden, acting=own.acting, ending=own.ending)
+        return replace(
+            self, overdue=own.overdue, hidden=own.hidden, unread=own.unread, acting=own.acting, ending=own.ending
+        )
 
     def has_same_objects(self, other: "Inputs") -> bool:
         """Whether the objects by which a pod is judged, beside the pod itself, are the same in other inputs."""

@@ -12,6 +12,7 @@ from watchdog.core.ledger import AccountState, Ledger
 from watchdog.core.model import Now
 from watchdog.core.plan import Count, Plan, PlanEntry
 from watchdog.core.policy import Do, Policy, Rule, Step
+from watchdog.core.rules import rule_of
 from watchdog.core.tally import StepKey, Tally
 from watchdog.core.turns import Candidate, pass_in_turn
 from watchdog.core.victims import card_of, targets_of, victim_of
@@ -52,6 +53,7 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
         else:
             above.append((assessment, rule, shown))
     states.update(_absent(ledger, states, now, inputs))
+    states.update(_unread(states, inputs))
     tallies = _of_pods(assessments, others, ledger, states, now, inputs)
     candidates: list[Candidate] = [
         tuple(
@@ -84,14 +86,36 @@ def _absent(
 ) -> Iterator[tuple[AccountKey, AccountState]]:
     """What is remembered of accounts whose pods are listed, but of which nothing is seen at all any more.
 
-    A pod that only its use gives an account could otherwise forget its tallies by using nothing for a moment.
+    A pod that only its use gives an account could otherwise forget its tallies by using nothing for a moment. One whose
+    declaration waits to be read would forget its rules as well, and any tenant can create pods that make it wait.
     """
-    gone = [(key, state) for key, state in ledger.accounts.items() if state.tallies and key not in states]
-    listed = {pod.uid for pod in inputs.pods.pods} if gone else set()
+    gone = [
+        (key, state)
+        for key, state in ledger.accounts.items()
+        if (state.tallies or key.uid in inputs.unread) and key not in states
+    ]
+    listed, seen = ({pod.uid for pod in inputs.pods.pods}, {key.uid for key in states}) if gone else (set(), set())
     for key, state in gone:
-        after = state if inputs.pods_stale else absent(state, inputs.policy, now)
-        if key.uid in listed and after is not None:
-            yield key, AccountState(ran_under=after.ran_under, tallies=after.tallies, read=after.read)
+        if key.uid not in listed:
+            continue
+        # What a pod uses counts for another account while its declaration waits.
+        after = absent(state, inputs.policy, now, is_sure=not inputs.pods_stale and key.uid not in seen)
+        if after.tallies or key.uid in inputs.unread:
+            yield key, after
+
+
+def _unread(states: Mapping[AccountKey, AccountState], inputs: Inputs) -> Mapping[AccountKey, AccountState]:
+    """The states of the accounts of pods whose declaration waits to be read, with the rules that are in force."""
+    if not inputs.unread:
+        return {}
+    waiting = inputs.unread & {key.uid for key in states}
+    pods = (pod for pod in inputs.pods.pods if pod.uid in waiting)
+    rules = {pod.uid: rule_of(pod, inputs.policy, inputs.node, inputs.namespaces) for pod in pods}
+    return {
+        key: replace(states[key], ran_under=states[key].ran_under | {rule.name})
+        for key in states
+        if isinstance(rule := rules.get(key.uid), Rule) and (key.container is not None) == (rule.account == "container")
+    }
 
 
 def _of_pods(

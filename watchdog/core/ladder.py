@@ -107,14 +107,17 @@ def _is_hidden(assessment: Assessment) -> bool:
     return is_unknown or assessment.rule_gap is not None
 
 
-def absent(state: AccountState, policy: Policy, now: Now) -> AccountState | None:
-    """The state of an account that nothing is seen of, while its pod lives; None: nothing of it is remembered."""
+def absent(state: AccountState, policy: Policy, now: Now, *, is_sure: bool) -> AccountState:
+    """The state of an account that nothing is seen of, while its pod lives; `is_sure`: it uses nothing."""
+    withheld = state.with_withheld(None if is_sure else 0, now).withheld
+    if not is_sure:
+        return AccountState(ran_under=state.ran_under, tallies=state.tallies, read=state.read, withheld=withheld)
     tallies = {}
     for key, tally in state.tallies.items():
         after = tally.then(Seen.BELOW, replace(tally, last=now), key[1].for_s, policy)
         if after is not None:
             tallies[key] = after
-    return AccountState(ran_under=state.ran_under, tallies=tallies, read=now) if tallies else None
+    return AccountState(ran_under=state.ran_under, tallies=tallies, read=now, withheld=withheld)
 
 
 def climb_pod(

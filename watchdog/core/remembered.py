@@ -42,6 +42,11 @@ class DeclarationMemory:
         """How many pods are remembered."""
         return len(self._known.keys() | self._asked.keys())
 
+    @property
+    def unread(self) -> frozenset[str]:
+        """The UIDs of the pods that are read in a later cycle."""
+        return frozenset(self._waiting)
+
     def begin(self, policy: Policy, node: Node, cards: Cards, listed: Mapping[str, frozenset[str]] = NOTHING) -> None:
         """Begin a cycle with this policy, node and cards, and the resources that were listed in each pod's life."""
         self._known, self._asked = self._asked, {}

@@ -64,6 +64,7 @@ class Cycle:
         attribution = attribute(snapshot, inputs.pods.pods, self._index)
         attribution, snapshot = self._note_transfers(attribution, snapshot, inputs)
         assessments = assess(attribution, snapshot, inputs, self._memory)
+        inputs = replace(inputs, unread=self._memory.unread)
         self.unlisted = self.unlisted.after(attribution, inputs.pods.pods, asked)
         self.residuals = self.residuals.after(snapshot, attribution)
         reading_of_actions = ActionReading(
