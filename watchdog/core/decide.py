@@ -94,13 +94,10 @@ def _absent(
         for key, state in ledger.accounts.items()
         if (state.tallies or key.uid in inputs.unread) and key not in states
     ]
-    listed, seen = ({pod.uid for pod in inputs.pods.pods}, {key.uid for key in states}) if gone else (set(), set())
+    listed = {pod.uid for pod in inputs.pods.pods} if gone else set()
     for key, state in gone:
-        if key.uid not in listed:
-            continue
-        # What a pod uses counts for another account while its declaration waits.
-        after = absent(state, inputs.policy, now, is_sure=not inputs.pods_stale and key.uid not in seen)
-        if after.tallies or key.uid in inputs.unread:
+        after = absent(state, inputs.policy, now, is_sure=not inputs.pods_stale)
+        if key.uid in listed and (after.tallies or key.uid in inputs.unread):
             yield key, after
 
 
