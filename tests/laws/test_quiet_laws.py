@@ -132,6 +132,7 @@ GAP: Final = Gap(reason=GapReason.GPU_ERROR, what="GPU-0", problem=Problem("x"))
         (SEEN, {"gaps": (GAP,)}, False),
         (SEEN, {"under": BY_LABEL, "node": Node(name="n1", known=False)}, False),
         (SEEN, {"pods_stale": True}, False),
+        (SEEN, {"unread": frozenset({"b"})}, False),
         (SEEN, {"maintenance": True}, False),
         (SEEN, {"pods": [replace(TENANT, deletion_deadline_s=at(60).wall_s)]}, True),
         (SEEN, {"pods": [replace(TENANT, containers=())]}, False),
@@ -140,10 +141,11 @@ GAP: Final = Gap(reason=GapReason.GPU_ERROR, what="GPU-0", problem=Problem("x"))
 )
 def test_what_is_quiet(seen: Snapshot, differs: dict[str, Any], expected: bool) -> None:
     """Nothing is missing or due; a step that waits for its time, or for the end of a deletion, may wait."""
-    terms: dict[str, Any] = {"under": UNDER, "pods": [TENANT], "gaps": ()} | differs
-    gaps = terms.pop("gaps")
+    terms: dict[str, Any] = {"under": UNDER, "pods": [TENANT], "gaps": (), "unread": frozenset()} | differs
+    gaps, unread = terms.pop("gaps"), terms.pop("unread")
     inputs = given(**terms)
-    assert is_quiet(*Cycles(replace(inputs, pods=replace(inputs.pods, gaps=gaps))).run(seen, 1.0)) is expected
+    cycles = Cycles(replace(inputs, pods=replace(inputs.pods, gaps=gaps), unread=unread))
+    assert is_quiet(*cycles.run(seen, 1.0)) is expected
 
 
 def test_inputs_are_the_same_only_if_nothing_in_them_differs() -> None:

@@ -50,7 +50,8 @@ def is_quiet(opened: OpenCycle, closed: ClosedCycle) -> bool:
     if has_acted or not is_whole or snapshot.blind or snapshot.gaps or inputs.pods.gaps:
         return False
     has_more_to_come = (
-        any(state.has_action for state in ledger.accounts.values())
+        bool(inputs.unread)
+        or any(state.has_action for state in ledger.accounts.values())
         or not ledger.accounts.keys() <= {assessment.account for assessment in opened.assessments}
         or ledger.brakes.opened is not None
         or ledger.trial.opened is not None
