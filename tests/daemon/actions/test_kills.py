@@ -154,10 +154,10 @@ def test_the_memory_has_to_come_back(scene: Scene) -> None:
         process.wait(5)
         scene.advance(1.0)
         assert scene.see(2.0, free=False) == ()
-        assert len(scene.kills) == 1
+        waits = scene.kills.needs_readings
         (outcome,) = scene.see(free_at or 35.0, free=bool(free_at))
         assert (outcome.result, outcome.release_s) == (Result.DONE, expected)
-        assert len(scene.kills) == 0
+        assert (waits, scene.kills.needs_readings) == (True, False)
         assert "release_timeout" in outcome.reason or free_at
 
 
@@ -172,7 +172,7 @@ def test_what_is_on_disk_waits_for_the_last_word(scene: Scene) -> None:
     again = scene.kills.start(entry, 7, 30.0, no_objection)
     assert again is not None
     assert again.result is Result.WITHDRAWN
-    assert (process.returncode, len(scene.kills)) == (-signal.SIGKILL, 0)
+    assert (process.returncode, scene.kills.needs_readings) == (-signal.SIGKILL, False)
 
 
 @pytest.mark.parametrize("grace_s", [0.0, 5.0])
@@ -187,7 +187,8 @@ def test_a_kill_that_found_nothing_to_signal_is_withdrawn(scene: Scene, grace_s:
 
     scene.begin(step(grace_s=grace_s), process, objection=end)
     outcome = scene.outcome
-    assert (outcome.result, outcome.sent, outcome.number, len(scene.kills)) == (Result.WITHDRAWN, (), 7, 0)
+    assert (outcome.result, outcome.sent, outcome.number) == (Result.WITHDRAWN, (), 7)
+    assert not scene.kills.needs_readings
     assert scene.sent() == ["intend", "withdraw"]
     assert scene.advance(9.0) == ()
     assert scene.group.started[1].poll() is None
@@ -461,7 +462,7 @@ def test_a_signal_that_is_denied_is_a_failure(
         (outcome,) = scene.advance(at_s)
     assert (outcome.result, signals(outcome)) == (Result.FAILED, sent)
     assert "denied: Permission denied" in outcome.reason
-    assert (len(scene.kills), process.poll(), scene.record.lines[-1]) == (0, None, ("end", "failed"))
+    assert (scene.kills.needs_readings, process.poll(), scene.record.lines[-1]) == (False, None, ("end", "failed"))
 
 
 def test_one_that_a_signal_is_denied_to_saves_no_other(scene: Scene) -> None:

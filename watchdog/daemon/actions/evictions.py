@@ -59,10 +59,6 @@ class Evictions:
         self._accepted: list[tuple[Outcome, UnderWay]] = []
         self._outcomes: list[Outcome] = []
 
-    def __len__(self) -> int:
-        """The number of accepted evictions whose memory is waited for."""
-        return sum(eviction.accepted is not None for eviction in self._all.values())
-
     @property
     def lacks(self) -> str | None:
         """That there is no API to evict through."""

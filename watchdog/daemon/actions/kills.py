@@ -69,9 +69,6 @@ class Kills:
         self._begun: list[Outcome] = []
         self._ended: list[Outcome] = []
 
-    def __len__(self) -> int:
-        return len(self._under_way)
-
     @property
     def needs_readings(self) -> bool:
         """Whether any is in progress: a reading shows whether its memory is free."""
