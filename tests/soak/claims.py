@@ -112,13 +112,18 @@ class Claims:
 
 
 class SimulatedClaims(NoSource[tuple[ReadClaims, tuple[Gap, ...]]]):
-    """Answers for the claims that the daemon wants; `given` has what it has been told, by pod and claim."""
+    """Answers for the claims that the daemon wants; `given` has what it knows by them, by pod and claim.
+
+    It hears only those for pods that are `listed`, and keeps what holds for good. For anything else it must ask again
+    once it has stopped asking, as for a pod that was not in the list for a while.
+    """
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._wanted: Sequence[MissingClaim] = ()
         self._read = ReadClaims()
         self._started: set[tuple[str, str]] = set()  # by pods that had not left when they were first asked for
+        self.listed: frozenset[str] = frozenset()
         self.given: dict[tuple[str, str], Given] = {}
 
     def want(self, wanted: Sequence[MissingClaim]) -> None:  # type: ignore[override]
@@ -129,6 +134,11 @@ class SimulatedClaims(NoSource[tuple[ReadClaims, tuple[Gap, ...]]]):
         answers = {(pod.uid, name): self._answer(pod, name) for pod, name in self._wanted}
         if answers != self._read.answers:
             self._read = ReadClaims(answers=answers)
+        self.given = {
+            key: given
+            for key, given in self.given.items()
+            if (key[0] in self.listed if key in answers else given is not NOTHING)
+        }
         return self._read, ()
 
     def _answer(self, pod: Pod, name: str) -> Allocation | Problem:

@@ -78,6 +78,10 @@ class SimSources(Sources):
         self._world.book.see_pods(view.tenants, inputs.pods.synced, now, left=left, gone=view.gone, given=known)
         return inputs
 
+    def _with_claims(self, pods: PodList, policy: Policy, now: Now) -> PodList:
+        self._claims.listed = frozenset(pod.uid for pod in pods.pods)
+        return super()._with_claims(pods, policy, now)
+
     def _is_its_own(self, task: Task) -> bool:
         """Whether a process is in a container that the list had, and has always said so."""
         known = self._world.book.boxes_of(task.pod or "")
