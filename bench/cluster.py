@@ -28,7 +28,7 @@ from tests.monitoring.prometheus import Prometheus, configuration
 from tests.rig.cluster.simulated_nodes import SimulatedNodes, documents, simulated_nodes
 from tests.rig.command import COMMAND
 from tools import programs
-from watchdog.cli.fleet import LIVE_QUERY
+from watchdog.cli.fleet import LIVE_QUERIES
 
 _HEAD: Final = head("figure", "nodes", "asked", "watchdog", "compared with", "its figure", "ratio (range)", "aim")
 _SECTION: Final = re.compile(r"(?<=<!-- written by `python -m bench.cluster` -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
@@ -156,18 +156,19 @@ def traffic(sim: SimulatedNodes, size: Size) -> Iterator[Row]:
 
 
 def fleet(folder: Path, size: Size, program: Path) -> Iterator[Row]:
-    """All nodes of a Prometheus once, next to curl with the same query."""
+    """All nodes of a Prometheus once, next to curl with the same queries at once."""
     nodes = [FleetNode(name=f"gpu-{number:04}", over=1 + int(number % 5 == 0)) for number in range(size.fleet)]
     write_blocks(folder / "data", nodes)
     ours, theirs = Took(), Took()
     with Prometheus(folder, configuration(), program=program) as prometheus:
         asked = f"Prometheus {prometheus.api('status/buildinfo')['version']}"
         url, server = prometheus.url, prometheus.server.pid
-        curl = ("curl", "--silent", "--fail", "--data-urlencode", f"query={LIVE_QUERY}", f"{url}/api/v1/query")
+        first, second = (("--data-urlencode", f"query={each}", f"{url}/api/v1/query") for each in LIVE_QUERIES)
+        curl = ("curl", "--silent", "--parallel", "--parallel-immediate", *first, "--next", *second)
         for _ in range(size.repeats):
             ours.run((COMMAND, "top", "--cluster", "--prometheus", url, "--once"), server)
             theirs.run(curl, server)
-    yield from _rows("Prometheus", (size.fleet, asked), ours, "the same query by curl", theirs)
+    yield from _rows("Prometheus", (size.fleet, asked), ours, "the same queries by curl", theirs)
 
 
 def measured(root: Path, size: Size, *prometheus: Path) -> Iterator[Row]:

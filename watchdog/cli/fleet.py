@@ -1,8 +1,9 @@
-"""`top --cluster --prometheus`: all nodes by one instant query, also of many clusters (Thanos, Mimir)."""
+"""`top --cluster --prometheus`: all nodes by two instant queries, also of many clusters (Thanos, Mimir)."""
 
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -128,7 +129,8 @@ def hours_query(seconds: int) -> str:
     )
 
 
-LIVE_QUERY: Final = _query({**_NODES, **_URGENT})
+# Asked at the same time, since a Prometheus computes each on one core.
+LIVE_QUERIES: Final = (_query(_NODES), _query(_URGENT))
 _WHOLE_QUERY: Final = _query({**_NODES, **_WHOLE})
 _Key = tuple[str, str]
 
@@ -164,7 +166,7 @@ class Fleet:
 
     def refresh(self) -> None:
         """Ask once; DaemonError."""
-        found = _Found(self._samples(LIVE_QUERY))
+        found = _Found(self._samples(*LIVE_QUERIES))
         answers = tuple(found.answers())
         with self._lock:
             self._answers = answers
@@ -197,12 +199,27 @@ class Fleet:
         rows.sort(key=lambda row: (-row[1].idle, -row[1].held, row[0], row[1].namespace))
         return FleetHours(rows=rows, begins=begins)
 
-    def _samples(self, query: str) -> Sequence[Sample]:
-        samples = instant(self._ask, query)
+    def _samples(self, *queries: str) -> Sequence[Sample]:
+        """The series of all queries, asked at the same time."""
+        begun = [self._begin(query) for query in queries]
+        samples = [sample for each in begun for sample in each.result()]
         if not samples:
             remedy = "let it scrape the watchdog (docs/prometheus.md), or name another with --prometheus"
             raise DaemonError(Problem("this Prometheus has no metrics of the watchdog", remedy))
         return samples
+
+    def _begin(self, query: str) -> Future[Sequence[Sample]]:
+        """A query in a daemon thread, which no pool has: exiting must not wait for an answer that never comes."""
+        answer: Future[Sequence[Sample]] = Future()
+
+        def work() -> None:
+            try:
+                answer.set_result(instant(self._ask, query))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=work, name="prometheus", daemon=True).start()
+        return answer
 
 
 class _Found:

@@ -57,7 +57,8 @@ def ask_url(url: str, headers: Mapping[str, str]) -> Ask:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{url!r} is not an address: write http://HOST:PORT, or NAMESPACE/SERVICE:PORT")
-    manager = urllib3.PoolManager(headers={"User-Agent": "gpu-watchdog", **headers})
+    # Two queries may be asked at the same time.
+    manager = urllib3.PoolManager(maxsize=2, headers={"User-Agent": "gpu-watchdog", **headers})
     address = f"{url.rstrip('/')}/api/v1/query"
     # A password has no place in a message.
     where = f"Prometheus at {parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()}"
