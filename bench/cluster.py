@@ -163,8 +163,9 @@ def fleet(folder: Path, size: Size, program: Path) -> Iterator[Row]:
     with Prometheus(folder, configuration(), program=program) as prometheus:
         asked = f"Prometheus {prometheus.api('status/buildinfo')['version']}"
         url, server = prometheus.url, prometheus.server.pid
-        first, second = (("--data-urlencode", f"query={each}", f"{url}/api/v1/query") for each in LIVE_QUERIES)
-        curl = ("curl", "--silent", "--parallel", "--parallel-immediate", *first, "--next", *second)
+        each = ("--no-progress-meter", "--fail", "--data-urlencode")
+        first, second = ((*each, f"query={query}", f"{url}/api/v1/query") for query in LIVE_QUERIES)
+        curl = ("curl", "--parallel", "--parallel-immediate", *first, "--next", *second)
         for _ in range(size.repeats):
             ours.run((COMMAND, "top", "--cluster", "--prometheus", url, "--once"), server)
             theirs.run(curl, server)
