@@ -95,9 +95,16 @@ def _absent(
         if (state.tallies or key.uid in inputs.unread) and key not in states
     ]
     listed = {pod.uid for pod in inputs.pods.pods} if gone else set()
+    calm: dict[frozenset[str], AccountState] = {}  # pods that wait can have 125,000 accounts
     for key, state in gone:
-        after = absent(state, inputs.policy, now, is_sure=not inputs.pods_stale)
-        if key.uid in listed and (after.tallies or key.uid in inputs.unread):
+        if key.uid not in listed:
+            continue
+        if inputs.pods_stale or state.tallies or state.withheld is not None:
+            after = absent(state, inputs.policy, now, is_sure=not inputs.pods_stale)
+        else:
+            after = calm.get(state.ran_under) or AccountState(ran_under=state.ran_under, read=now)
+            calm[state.ran_under] = after
+        if after.tallies or key.uid in inputs.unread:
             yield key, after
 
 
@@ -109,9 +116,11 @@ def _unread(states: Mapping[AccountKey, AccountState], inputs: Inputs) -> Mappin
     pods = (pod for pod in inputs.pods.pods if pod.uid in waiting)
     rules = {pod.uid: rule_of(pod, inputs.policy, inputs.node, inputs.namespaces) for pod in pods}
     return {
-        key: replace(states[key], ran_under=states[key].ran_under | {rule.name})
-        for key in states
-        if isinstance(rule := rules.get(key.uid), Rule) and (key.container is not None) == (rule.account == "container")
+        key: replace(state, ran_under=state.ran_under | {rule.name})
+        for key, state in states.items()
+        if isinstance(rule := rules.get(key.uid), Rule)
+        and rule.name not in state.ran_under
+        and (key.container is not None) == (rule.account == "container")
     }
 
 
