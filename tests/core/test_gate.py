@@ -297,7 +297,7 @@ def begun(*actions: UnderWay, key: AccountKey = KEY) -> Ledger:
     """A ledger with an action in progress on account a, and others on its accounts for single GPUs."""
     ledger = Ledger()
     for number, action in enumerate(actions):
-        ledger = ledger.note_under_way(key if number == 0 else replace(key, gpu=f"GPU-{number}"), action)
+        ledger = ledger.note_under_way(key if number == 0 else key._replace(gpu=f"GPU-{number}"), action)
     return ledger
 
 
@@ -416,8 +416,8 @@ DEBUG = AccountKey(uid="a", container="debug")
         (step(), begun(SIDE, key=DEBUG), [("main", None), ("side", Brake.PENDING)]),
         (step(scope="pod"), begun(SIDE, key=DEBUG), [("main", Brake.PENDING), ("side", Brake.PENDING)]),
         (step(do="evict"), begun(SIDE, key=DEBUG), [("main", Brake.PENDING), ("side", Brake.PENDING)]),
-        (step(scope="pod"), begun(SIDE, key=replace(DEBUG, uid="b")), [("main", None), ("side", Brake.PENDING)]),
-        (step(do="evict"), begun(SIDE, key=replace(DEBUG, uid="b")), [("main", None), ("side", Brake.PENDING)]),
+        (step(scope="pod"), begun(SIDE, key=DEBUG._replace(uid="b")), [("main", None), ("side", Brake.PENDING)]),
+        (step(do="evict"), begun(SIDE, key=DEBUG._replace(uid="b")), [("main", None), ("side", Brake.PENDING)]),
     ],
 )
 def test_containers_and_their_pod_wait_for_each_other(

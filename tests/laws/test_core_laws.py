@@ -116,11 +116,11 @@ def test_an_unlisted_resource_never_raises_what_a_pod_is_allowed(node: Generated
     for bound in bounds:
         key = bound.account
         # One account may have become one for each GPU, or those of each GPU one; together they are allowed no more.
-        own = [each for each in found if key in (each.account, replace(each.account, gpu=None))]
+        own = [each for each in found if key in (each.account, each.account._replace(gpu=None))]
         alike = [bound]
         if not own:
-            own = [each for each in found if each.account == replace(key, gpu=None)]
-            alike = [each for each in bounds if replace(each.account, gpu=None) == replace(key, gpu=None)]
+            own = [each for each in found if each.account == key._replace(gpu=None)]
+            alike = [each for each in bounds if each.account._replace(gpu=None) == key._replace(gpu=None)]
         if bound.uses and all(each.allowed is not None for each in alike):
             assert own
             allowed = sum(each.allowed or 0 for each in alike)

@@ -168,7 +168,7 @@ def test_a_wrong_declaration_is_reported_once_for_each_pod_and_finding() -> None
     assert "Correct it in the pod's manifest." in found.note
     assert len(reported(first, misdeclaring("800Gi"))) == 2
     (recreated,) = (replace(each, uid="u2") for each in first.pods.pods)
-    again = tuple(replace(each, pod=recreated, account=replace(each.account, uid="u2")) for each in first.assessments)
+    again = tuple(replace(each, pod=recreated, account=each.account._replace(uid="u2")) for each in first.assessments)
     other = replace(first, assessments=again, pods=replace(first.pods, pods=(recreated,)))
     assert len(reported(first, other, other)) == 2
     assert len(reported(first, other, first)) == 3, "nothing is kept of a pod that has gone"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from watchdog.core.hazards import Hazard
 from watchdog.core.model import Gap, MpsSigns, Node, PinnedLimit, Place, Pod, PodList, ProcessKey
@@ -95,8 +95,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class AccountKey:
+class AccountKey(NamedTuple):
     """Identity of an account, which may be a part of its pod: one container, one GPU, or both."""
 
     # The UID of the pod.

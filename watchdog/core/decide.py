@@ -1,8 +1,9 @@
 """The decision: which steps are due, on which container, and which of them the gate lets through."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.brakes import BreakerOwners, update_breaker
@@ -26,8 +27,10 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
     # A pod that declares nothing has an account only while its use is seen, which may be hidden now.
     unseen = (hidden or frozenset()) - {each.account.uid for each in assessments}
     # An action in progress is remembered even if its account is not seen any more.
-    kept = ((key, state) for key, state in ledger.accounts.items() if state.has_action or key.uid in unseen)
-    states = {key: state.with_withheld(0, now) for key, state in kept}
+    kept = dict(ledger.where(lambda state: state.has_action))
+    if unseen:
+        kept |= {key: state for key, state in ledger.accounts.items() if key.uid in unseen}
+    states = {key: state.with_withheld(0, now) for key, state in kept.items()}
     others = list(ledger.missing_accounts(assessments))
     calm: dict[str, AccountState] = {}  # by rule
     for assessment in assessments:
@@ -52,8 +55,10 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
             states[assessment.account] = state.with_withheld(None if is_below else 0, now)
         else:
             above.append((assessment, rule, shown))
-    states.update(_absent(ledger, states, now, inputs))
-    states.update(_unread(states, inputs))
+    in_force = _rules_of_unread(inputs)
+    for key in [key for key in states if key.uid in inputs.unread]:
+        states[key] = _with_rule(states[key], in_force(key))
+    states.update(_absent(ledger, states, now, inputs, in_force))
     tallies = _of_pods(assessments, others, ledger, states, now, inputs)
     candidates: list[Candidate] = [
         tuple(
@@ -82,46 +87,58 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
 
 
 def _absent(
-    ledger: Ledger, states: Mapping[AccountKey, AccountState], now: Now, inputs: Inputs
+    ledger: Ledger,
+    states: Mapping[AccountKey, AccountState],
+    now: Now,
+    inputs: Inputs,
+    in_force: Callable[[AccountKey], str | None],
 ) -> Iterator[tuple[AccountKey, AccountState]]:
     """What is remembered of accounts whose pods are listed, but of which nothing is seen at all any more.
 
     A pod that only its use gives an account could otherwise forget its tallies by using nothing for a moment. One whose
     declaration waits to be read would forget its rules as well, and any tenant can create pods that make it wait.
     """
-    gone = [
-        (key, state)
-        for key, state in ledger.accounts.items()
-        if (state.tallies or key.uid in inputs.unread) and key not in states
-    ]
-    listed = {pod.uid for pod in inputs.pods.pods} if gone else set()
-    calm: dict[frozenset[str], AccountState] = {}  # pods that wait can have 125,000 accounts
-    for key, state in gone:
-        if key.uid not in listed:
-            continue
-        if inputs.pods_stale or state.tallies or state.withheld is not None:
-            after = absent(state, inputs.policy, now, is_sure=not inputs.pods_stale)
-        else:
-            after = calm.get(state.ran_under) or AccountState(ran_under=state.ran_under, read=now)
-            calm[state.ran_under] = after
-        if after.tallies or key.uid in inputs.unread:
+    unread, accounts = inputs.unread, ledger.accounts.items()
+    listed = {pod.uid for pod in inputs.pods.pods}
+
+    def state_of(key: AccountKey, state: AccountState) -> AccountState | None:
+        if key.uid not in listed or not (state.tallies or key.uid in unread):
+            return None
+        after = absent(state, inputs.policy, now, is_sure=not inputs.pods_stale)
+        if key.uid in unread:
+            return _with_rule(after, in_force(key))
+        return after if after.tallies else None
+
+    # Accounts of which nothing is remembered share a state. There can be 125,000 of them.
+    shared: dict[tuple[str, bool, int], AccountState | None] = {}
+    for key, state in accounts if unread else ledger.where(lambda state: bool(state.tallies)):
+        kind = key.uid, key.container is None, id(state)
+        if kind not in shared:
+            shared[kind] = state_of(key, state)
+        after = shared[kind]
+        if after is not None and key not in states:
             yield key, after
 
 
-def _unread(states: Mapping[AccountKey, AccountState], inputs: Inputs) -> Mapping[AccountKey, AccountState]:
-    """The states of the accounts of pods whose declaration waits to be read, with the rules that are in force."""
-    if not inputs.unread:
-        return {}
-    waiting = inputs.unread & {key.uid for key in states}
-    pods = (pod for pod in inputs.pods.pods if pod.uid in waiting)
-    rules = {pod.uid: rule_of(pod, inputs.policy, inputs.node, inputs.namespaces) for pod in pods}
-    return {
-        key: replace(state, ran_under=state.ran_under | {rule.name})
-        for key, state in states.items()
-        if isinstance(rule := rules.get(key.uid), Rule)
-        and rule.name not in state.ran_under
-        and (key.container is not None) == (rule.account == "container")
-    }
+def _rules_of_unread(inputs: Inputs) -> Callable[[AccountKey], str | None]:
+    """What gives the name of the rule in force for an account whose pod's declaration waits to be read; None: none."""
+    pods = {pod.uid: pod for pod in inputs.pods.pods if pod.uid in inputs.unread} if inputs.unread else {}
+
+    @cache
+    def of_pod(uid: str) -> Rule | None:
+        rule = rule_of(pods[uid], inputs.policy, inputs.node, inputs.namespaces) if uid in pods else None
+        return rule if isinstance(rule, Rule) else None
+
+    def of_account(key: AccountKey) -> str | None:
+        rule = of_pod(key.uid)
+        return rule.name if rule is not None and (key.container is not None) == (rule.account == "container") else None
+
+    return of_account
+
+
+def _with_rule(state: AccountState, rule: str | None) -> AccountState:
+    """The state of an account that a rule of this name applies to; None: none is known to."""
+    return state if rule is None or rule in state.ran_under else replace(state, ran_under=state.ran_under | {rule})
 
 
 def _of_pods(

@@ -44,14 +44,14 @@ class Gate:
         self._busy_cards: dict[bool, dict[str | None, float]] = {False: {}, True: {}}
         # Evictions that the API server has not carried out: no other step waits for them, except that, while an answer
         # is awaited, no second victim is chosen to free memory on the same card.
-        self._pending = {
-            key: state.pending_eviction for key, state in self.states.items() if state.pending_eviction is not None
-        }
-        # The API server may already have carried out an eviction whose answer is awaited.
-        self._asked_uids = {key.uid for key, pending in self._pending.items() if pending.next_s is None}
-        for key, state in self.states.items():
+        self._pending: dict[AccountKey, PendingEviction] = {}
+        for key, state in ledger.where(lambda state: state.has_action):
+            if state.pending_eviction is not None:
+                self._pending[key] = state.pending_eviction
             if state.under_way is not None:
                 self._occupy(key.uid, state.under_way, observes=False)
+        # The API server may already have carried out an eviction whose answer is awaited.
+        self._asked_uids = {key.uid for key, pending in self._pending.items() if pending.next_s is None}
 
     def reserve(self, cards: Iterable[tuple[str, bool]]) -> None:
         """Choose no victim for these cards: their last one was only observed, so no memory was freed.

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -190,7 +190,7 @@ def _sections(
         yield place(progress.account, seen.seen), whose, make
     gone: dict[AccountKey, list[Series]] = {}
     for key, series in lives.items():
-        gone.setdefault(key if key.uid in present else replace(key, uid=""), []).append(series)
+        gone.setdefault(key if key.uid in present else key._replace(uid=""), []).append(series)
     for key, left in gone.items():
         whose = (f"pod UID {inert(key.uid)}" if key.uid else "another pod of this name") if has_several else ""
         part = place(AccountStatus(container=key.container, gpu=key.gpu), seen.seen)

@@ -141,7 +141,7 @@ def test_a_control_daemon_that_another_action_asks_first(group: Group) -> None:
     node = Node(group)
     intended = node.kills.intend(node.entry, Attribution())
     assert isinstance(intended, Future)
-    other, client = replace(node.entry.account, uid="other"), node.control.drainable[0]
+    other, client = node.entry.account._replace(uid="other"), node.control.drainable[0]
     request = node.drains.request_drain(other, client)
     outcome = node.kills.start(node.entry, intended.result(), 30.0, no_objection)
     assert outcome is not None

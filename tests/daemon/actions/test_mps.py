@@ -471,5 +471,5 @@ def draining(*keys: ProcessKey) -> PlanEntry:
     """A kill in pod b that drains these clients first."""
     entry = due(step(), *keys)
     clients = tuple(Hazard(role=HazardRole.CLIENT, container=entry.victim, key=key) for key in keys)
-    account = replace(entry.account, uid="b")
+    account = entry.account._replace(uid="b")
     return replace(entry, assessment=replace(entry.assessment, account=account, to_drain=clients))
