@@ -243,8 +243,8 @@ PODS_STEP = step("150%", scope="pod")
 @pytest.mark.parametrize(
     ("steps", "listed", "expected"),
     [
-        ((step(), step("150%", do="evict")), True, [(Do.KILL, None), (Do.EVICT, Brake.MPS)]),
-        ((step(), PODS_STEP), True, [(Do.KILL, None), (Do.KILL, Brake.MPS)]),
+        ((step(), step("150%", do="evict")), True, [(Do.KILL, None), (Do.EVICT, Brake.HAZARD)]),
+        ((step(), PODS_STEP), True, [(Do.KILL, None), (Do.KILL, Brake.HAZARD)]),
         ((step(do="evict"), step("150%")), False, [(Do.EVICT, None), (Do.KILL, Brake.UNKNOWN_CONTAINER)]),
     ],
 )

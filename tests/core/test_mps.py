@@ -51,7 +51,7 @@ def withheld(seen: Snapshot, *pods: Pod, under: Policy = AT_ONCE) -> list[tuple[
     return [(entry.withheld_by, entry.taken) for entry in plan.entries if entry.account.uid == "a"]
 
 
-HELD, KILLED = [(Brake.MPS, False)], [(None, True)]
+HELD, KILLED = [(Brake.HAZARD, False)], [(None, True)]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_client_on_another_card_counts() -> None:
     """Point 36: an account on one card ends the container's processes on all of them."""
     seen = snapshot([use(1, 9 * Gi), use(2, 1, 1, mps=True)], gpus=[gpu(0), gpu(1)])
     per_gpu = replace(AT_ONCE.declarations[0], per="gpu")
-    assert (Brake.MPS, False) in withheld(seen, under=replace(AT_ONCE, declarations=(per_gpu,)))
+    assert (Brake.HAZARD, False) in withheld(seen, under=replace(AT_ONCE, declarations=(per_gpu,)))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_server_of_a_daemonset_is_never_ended(under: Policy) -> None:
     shared = pod("d", container("main", "1Gi", of="d"), owner=owner("DaemonSet", "mps-control-daemon"))
     seen = snapshot([use(1, 2 * Gi), use(2, 9 * Gi)], [server(1, "d/main", privileged=True), process(2, "d/main")])
     (entry,) = planned(seen, [shared], under).entries
-    assert (entry.withheld_by, entry.taken) == (Brake.MPS, False)
+    assert (entry.withheld_by, entry.taken) == (Brake.HAZARD, False)
     assert entry.hazard is not None
     assert entry.hazard.role is HazardRole.SERVER
 
@@ -219,7 +219,7 @@ def test_it_is_reported_once_and_stays_due() -> None:
     for second, is_new in ((0, True), (1, False)):
         plan = planned(replace(seen, at=at(second)), [OFFENDER], AT_ONCE, ledger)
         ledger = plan.ledger
-        assert [(entry.is_new, entry.withheld_by) for entry in plan.entries] == [(is_new, Brake.MPS)]
+        assert [(entry.is_new, entry.withheld_by) for entry in plan.entries] == [(is_new, Brake.HAZARD)]
 
 
 def test_no_mps_no_hazard() -> None:
@@ -244,7 +244,7 @@ def drained_first(drains: KnownDrains, do: str = "kill", scope: str = "container
     return decided(seen, under, drains)[0]
 
 
-@pytest.mark.parametrize(("named", "expected"), [((), []), ((2,), Brake.MPS)])
+@pytest.mark.parametrize(("named", "expected"), [((), []), ((2,), Brake.HAZARD)])
 def test_a_server_that_a_control_daemon_names_is_protected(named: tuple[int, ...], expected: object) -> None:
     """Point 35: in whatever pod it runs, it may serve others, and no policy accepts that risk."""
     uses = [use(1, 9 * Gi), use(2, 1), use(3, 1, mps=True)]
@@ -262,17 +262,17 @@ def keys(*pids: int) -> frozenset[ProcessKey]:
 @pytest.mark.parametrize(
     ("drainable", "drained", "more", "expected"),
     [
-        ((), (), {}, Brake.MPS),
+        ((), (), {}, Brake.HAZARD),
         ((1,), (), {}, [1]),
-        ((2,), (), {}, Brake.MPS),
+        ((2,), (), {}, Brake.HAZARD),
         ((), (1,), {}, []),  # it has been drained, and is still listed
         ((1,), (1,), {}, [1]),  # it has come back
         ((1, 2, 3), (), {"scope": "process"}, [1]),
-        ((1,), (), {"scope": "pod"}, Brake.MPS),
+        ((1,), (), {"scope": "pod"}, Brake.HAZARD),
         # A kill ends no process of a container that is not in the pod list, an eviction does.
         ((1, 2, 3), (), {"scope": "pod"}, [1, 2]),
         ((1, 2, 3), (), {"do": "evict"}, [1, 2, 3]),
-        ((1, 2), (), {"do": "evict"}, Brake.MPS),
+        ((1, 2), (), {"do": "evict"}, Brake.HAZARD),
         ((1, 2, 3), (), {"do": "warn"}, []),
         ((), (), {"accepts": True}, []),
         ((1,), (), {"accepts": True}, [1]),

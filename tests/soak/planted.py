@@ -197,7 +197,7 @@ FAULTS: Final = {
     "a priority protects in every namespace": Fault("law 10", ("fault/1", 100),
         Edit("core/rules.py", "is not None and matches(pod.namespace, protect.priority_namespaces):", "is not None:")),
     "a client of an MPS server is killed with its neighbours": Fault("point 36", ("fault/0", 1000),
-        Edit("core/gate.py", "return Brake.MPS if entry.hazard is not None else None", "return None"),
+        Edit("core/gate.py", "return Brake.HAZARD if entry.hazard is not None else None", "return None"),
         Edit("daemon/actions/last_look.py", "if updated.hazard is not None:", "if False:")),
     "a client of an MPS server outside its pod counts as any other process": Fault("point 36", ("fault/0", 1100),
         Edit("core/mps.py",

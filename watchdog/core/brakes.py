@@ -44,12 +44,12 @@ class Brake(StrEnum):
     MAINTENANCE = "maintenance"
     CLAIM = "claim"
     UNKNOWN_CONTAINER = "unknown_container"
-    MPS = "mps"
+    HAZARD = "mps"  # a process that other pods need (`core/hazards`); so far these are of MPS alone
 
     @property
     def is_permanent(self) -> bool:
         """Whether the brake depends on what the pod or its processes are, so that waiting does not lift it."""
-        return self in (Brake.PROTECTED, Brake.UNKNOWN_CONTAINER, Brake.MPS)
+        return self in (Brake.PROTECTED, Brake.UNKNOWN_CONTAINER, Brake.HAZARD)
 
     @property
     def is_of_the_step(self) -> bool:

@@ -295,7 +295,7 @@ def brake_by_state(entry: PlanEntry, now: Now) -> Brake | None:
         return Brake.CLAIM
     if entry.do.takes_scope and not entry.victim:
         return Brake.UNKNOWN_CONTAINER
-    return Brake.MPS if entry.hazard is not None else None
+    return Brake.HAZARD if entry.hazard is not None else None
 
 
 def is_behind_another(assessment: Assessment, threshold_bytes: int) -> bool:

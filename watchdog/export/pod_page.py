@@ -368,7 +368,7 @@ def _alerts(seen: SubjectInput, accounts: Sequence[AccountProgress], actions: Se
         yield "GPUMemoryPodLeft"
     if any(progress.account.idle for progress in accounts):
         yield "GPUMemoryIdle"
-    if any(entry.withheld_by == Brake.MPS and seen.query.is_of(entry) for entry in seen.status.plan):
+    if any(entry.withheld_by == Brake.HAZARD and seen.query.is_of(entry) for entry in seen.status.plan):
         yield "GPUMemoryMPSWithheld"
     if seen.status.breaker.open:
         yield "GPUMemoryBreakerOpen"

@@ -42,7 +42,7 @@ def held(brake: Brake, releases_in_s: float | None = None, *, gpu: str | None = 
 def by_mps(role: HazardRole, *, is_known: bool = True) -> PlanEntry:
     """A kill that is withheld by process 7, or by what is known of container main alone."""
     key = ProcessKey(pid=7, start_ticks=70) if is_known else None
-    return held(Brake.MPS, hazards=(Hazard(role=role, container="main", key=key, name="python3"),))
+    return held(Brake.HAZARD, hazards=(Hazard(role=role, container="main", key=key, name="python3"),))
 
 
 SENTENCES = [
@@ -89,7 +89,7 @@ SENTENCES = [
     (held(Brake.CLAIM, behind_pod="a/trainer"), BOUND,
      "because another container of the pod uses more of the claim that both have."),
     (held(Brake.UNKNOWN_CONTAINER), BOUND, "no container in the pod list exceeds its own declaration."),
-    (held(Brake.MPS), BOUND,
+    (held(Brake.HAZARD), BOUND,
      "because MPS clients may be missing in this reading (see the data gaps), and ending one can break the others."
      ),
     (by_mps(HazardRole.CLIENT), BOUND,

@@ -84,7 +84,7 @@ def _by_state(entry: PlanEntry, brake: Brake, policy: Policy | None) -> str:
             why = f"the list of this node's pods is too old to act on{older}"
         case Brake.JOURNAL | Brake.MAINTENANCE | Brake.UNKNOWN_CONTAINER:
             why = _FIXED[brake]
-        case Brake.MPS:
+        case Brake.HAZARD:
             why = hazard_because(entry.hazard)
         case Brake.CLAIM:
             why = f"{_ahead(entry.assessment)} uses more of the claim that both have"
