@@ -191,11 +191,12 @@ def test_what_could_be_drained_is_kept() -> None:
     """A replay decides about MPS clients as the daemon did; a recording of an older daemon has none that it drained."""
     key = ProcessKey(pid=7, start_ticks=70)
     mps = Mps(shared=frozenset({"GPU-0"}), drainable=frozenset({key}), drained=frozenset({key}))
-    (frame,) = unpack(pack([Frame(at_ms=0, full=True, hidden=Hidden(mps=mps))]))
+    (frame,) = unpack(pack([Frame(at_ms=0, full=True, hidden=Hidden(hazards=mps))]))
     assert frame.hidden is not None
-    assert frame.hidden.mps == mps
-    older = msgspec.msgpack.encode({"shared": ["GPU-0"], "orphans": [], "trusted": [], "hidden": False})
-    assert msgspec.msgpack.decode(older, type=Mps) == Mps(shared=mps.shared)
+    assert frame.hidden.hazards == mps
+    servers = {"shared": ["GPU-0"], "orphans": [], "trusted": [], "hidden": False}
+    older = msgspec.msgpack.encode([False, False, [], servers])
+    assert msgspec.msgpack.decode(older, type=Hidden) == Hidden(hazards=Mps(shared=mps.shared))
 
 
 def test_a_reader_begins_in_the_middle(path: Path) -> None:

@@ -146,15 +146,15 @@ class PodTerms:
     declaration: PodDeclaration
     # Gives what it declares in other phases.
     memory: DeclarationMemory
-    # That of the node, as are the `short` cards; None: there is none.
-    mps: Mps | None
+    # Those of the node, as are the `short` cards; None: it has none.
+    hazards: Mps | None
     short: frozenset[str]
     # How many of the pod's accounts that only declare are assessed: the first ones.
     most_idle: int = _MOST_IDLE
 
     @classmethod
     def of(
-        cls, pod: Pod, inputs: Inputs, memory: DeclarationMemory, mps: Mps | None, short: frozenset[str]
+        cls, pod: Pod, inputs: Inputs, memory: DeclarationMemory, hazards: Mps | None, short: frozenset[str]
     ) -> "PodTerms":
         """The terms of a pod; the memory has begun the cycle."""
         rule = rule_of(pod, inputs.policy, inputs.node, inputs.namespaces)
@@ -168,7 +168,7 @@ class PodTerms:
             if declared is None
             else comparable(declared[0], memory.cards, has_default=_has_default(rule)),
             memory=memory,
-            mps=mps,
+            hazards=hazards,
             short=short,
         )
 
@@ -186,9 +186,9 @@ def assess_pod(
     if not (uses or acting) and (pod.is_finished or not declaration.is_about_gpus):
         return ()
     protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
-    mps, accepts_clients = terms.mps, inputs.policy.safety.signal_mps_clients
-    hazards = mps.hazards(pod, uses, accepts_clients=accepts_clients) if mps is not None else ()
-    to_drain = mps.to_drain(pod, uses) if mps is not None else ()
+    of_node, accepts_clients = terms.hazards, inputs.policy.safety.signal_mps_clients
+    hazards = of_node.hazards(pod, uses, accepts_clients=accepts_clients) if of_node is not None else ()
+    to_drain = of_node.to_drain(pod, uses) if of_node is not None else ()
     budget_of = _budgets(pod, uses, terms, inputs)
     holders = holders_of(declaration.claimed)
     assessments: list[Assessment] = []

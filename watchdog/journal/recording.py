@@ -65,8 +65,8 @@ class Hidden(msgspec.Struct, array_like=True, frozen=True):
     unreadable: bool = False
     # GPUs whose processes were never listed.
     unseen: tuple[str, ...] = ()
-    # The MPS servers and clients, which prevent ending processes.
-    mps: Mps = msgspec.field(default_factory=Mps)
+    # What shows that ending processes would break other pods' work: the MPS servers and clients.
+    hazards: Mps = msgspec.field(default_factory=Mps)
     # GPUs that were never read.
     missing: tuple[str, ...] = ()
     # The containers (pod, ID) that should have been in the pod list by then.
@@ -361,7 +361,7 @@ def _hidden(report: CycleReport) -> Hidden:
         blind=snapshot.blind,
         unreadable=any(use.pid in unreadable and use.used != 0 for use in snapshot.uses),
         unseen=tuple(sorted(snapshot.unseen)),
-        mps=Mps.of(snapshot, report.attribution, report.drains),
+        hazards=Mps.of(snapshot, report.attribution, report.drains),
         missing=tuple(sorted(snapshot.missing)),
         overdue=tuple(sorted(report.overdue)),
         parents=tuple(parent.uuid for parent in snapshot.parents),

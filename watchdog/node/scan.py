@@ -134,7 +134,7 @@ class Scanner:
         return list(handles), not gaps
 
     def may_live(self, pod: Pod) -> bool:
-        """Whether any process of a pod's known containers may live, an MPS server too."""
+        """Whether any process of a pod's known containers may live, a trusted server too, unlike in `members`."""
         ids = frozenset[str]().union(*(each.ids for each in pod.containers))
         handles, gaps = self._table.container_members(ids, _keys_of(pod))
         for handle in handles:

@@ -143,7 +143,7 @@ class NodeAssessor:
         for pod in missing:
             known, terms = self._terms.get(pod.uid, (None, None))
             if terms is None or known is not pod:
-                terms = PodTerms.of(pod, inputs, self._memory, node.hidden.mps, short)
+                terms = PodTerms.of(pod, inputs, self._memory, node.hidden.hazards, short)
                 self._terms[pod.uid] = (pod, terms)
             uses = node.uses_of(pod.uid)
             self._alone[pod.uid] = self._assessed[pod.uid] = assess_pod(pod, uses, terms, snapshot, coverage, inputs)
