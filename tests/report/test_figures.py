@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.report.build import Story, policy, trainer, trainer_node
 from tests.worlds import Gi, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import Verdict
-from watchdog.core.model import Pod, Snapshot, Use
-from watchdog.report.figures import Bounds
+from watchdog.core.model import Claim, ClaimedDevice, Pod, Snapshot, Use
+from watchdog.report.figures import Bounds, pinned_by_claim
 
 TWO: tuple[Pod, ...] = (trainer(uid="u1"), trainer(uid="u2", name="other", containers=(container("main", of="u2"),)))
 PROCESSES = (process(101, "u1/main"), process(102, "u1/main"), process(201, "u2/main"), process(9, None))
@@ -86,3 +86,26 @@ def test_no_action_follows_from_a_bound() -> None:
     (found,) = report.assessments
     assert (found.verdict, report.plan.entries) == (Verdict.UNKNOWN, ())
     assert Bounds.of(report).used_at_most(found) == 79 * Gi
+
+
+CLAIMED = {
+    "one": Claim(name="one", devices=(ClaimedDevice(request="gpu", name="0", uuid="GPU-0", pinned_limit=3 * Gi),)),
+    "two": Claim(
+        name="two",
+        devices=(
+            ClaimedDevice(request="gpu", name="0", uuid="GPU-0", pinned_limit=2 * Gi),
+            ClaimedDevice(request="mig", name="1", uuid="MIG-1", parent="GPU-1", pinned_limit=5 * Gi),
+            ClaimedDevice(request="gpu", name="2", uuid="GPU-2"),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("on", "most"), [(None, 5), ("GPU-0", 3), ("MIG-1", 5), ("GPU-1", 5), ("GPU-2", None), ("GPU-3", None)]
+)
+def test_the_limits_of_clients_that_claims_set(on: str | None, most: int | None) -> None:
+    """The largest one on the account's own GPU, or on any if it has all of them."""
+    (account,) = Story(pods=(trainer(claims=CLAIMED),)).see(trainer_node(4.0)).assessments
+    account = replace(account, account=replace(account.account, gpu=on))
+    assert pinned_by_claim(account) == (None if most is None else most * Gi)

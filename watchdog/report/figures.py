@@ -126,3 +126,11 @@ def pinned_total(assessment: Assessment, limits: Limits) -> PinnedTotalStatus | 
         together=together,
         exceeds_declared=declared is not None and together > declared,
     )
+
+
+def pinned_by_claim(assessment: Assessment) -> int | None:
+    """The largest limit that its pod's claims set for each client of an account, on its GPU; None if they set none."""
+    devices = (device for claim in assessment.pod.claims.values() for device in claim.devices)
+    gpu = assessment.account.gpu
+    own = (each.pinned_limit for each in devices if gpu is None or gpu in (each.uuid, each.parent))
+    return max((limit for limit in own if limit is not None), default=None)

@@ -264,7 +264,7 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     # Each is absent if there is none.
     shared_with: tuple[str, ...] | UnsetType = UNSET
     used_beside: Bytes | UnsetType = UNSET
-    # What each MPS client may pin on its GPU, as its claims configure it.
+    # The largest `ClaimedDevice.pinned_limit` of its claims on its GPU.
     pinned_by_claim: Bytes | UnsetType = UNSET
     behind_pod: str | UnsetType = UNSET
     allowed: Bytes | None = None

@@ -25,6 +25,7 @@ from watchdog.report.figures import (
     Bounds,
     Limits,
     all_gaps,
+    pinned_by_claim,
     pinned_limit,
     pinned_total,
     pods_stale,
@@ -102,7 +103,7 @@ def account_status(
         shared_with=_shared_with(assessment) or ABSENT,
         used_beside=assessment.beside or ABSENT,
         behind_pod=inert(assessment.behind_pod) or ABSENT,
-        pinned_by_claim=_pinned_by_claim(assessment) or ABSENT,
+        pinned_by_claim=pinned_by_claim(assessment) or ABSENT,
         allowed=assessment.allowed,
         verdict=assessment.verdict.value,
         rule=assessment.rule.name if assessment.rule is not None else None,
@@ -166,14 +167,6 @@ def _hour(hour: Hour | None, key: AccountKey, at: Now) -> HourStatus | None:
     if series is None:
         return None
     return HourStatus(levels=series.levels(at.boottime_s, at.boottime_s), marks=series.letters(at.boottime_s))
-
-
-def _pinned_by_claim(assessment: Assessment) -> int | None:
-    """The most that each of its MPS clients may pin on the GPU of an account, as its pod's claims configure it."""
-    devices = (device for claim in assessment.pod.claims.values() for device in claim.devices)
-    gpu = assessment.account.gpu
-    own = (each.pinned_limit for each in devices if gpu is None or gpu in (each.uuid, each.parent))
-    return max((limit for limit in own if limit is not None), default=None)
 
 
 def _shared_with(assessment: Assessment) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
 from watchdog.core.ledger import UnderWay
-from watchdog.core.model import Gap, GapReason, Place, PlaceKind
+from watchdog.core.model import Claim, ClaimedDevice, Gap, GapReason, Place, PlaceKind
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Declaration, Protect
 from watchdog.core.utilization import CardUtilization, card_sizes
@@ -35,6 +35,9 @@ from watchdog.report.status import (
 from watchdog.report.status_build import status_of
 
 NOTHING = trainer(containers=(container("main", None, of="u1"),))
+PINNING = trainer(
+    claims={"gpu": Claim(name="gpu", devices=(ClaimedDevice(request="gpu", name="gpu-0", pinned_limit=3 * Gi),))}
+)
 TOO_MUCH = trainer(containers=(container("main", "900Gi", of="u1"),))
 NOTED = replace(NOTHING, annotations={"vram": "900Gi"})
 BY_NOTE = (Declaration(annotation="vram", unit=1),)
@@ -237,6 +240,8 @@ LIMITS: dict[str, tuple[Callable[[], CycleReport], str]] = {
     "a request below the limit": (lambda: assessed_as(requested=4 * Gi, allowed_by_request=6 * Gi), (
         "It has set a limit above the 4Gi that it requested: while its GPU is short of memory only the request counts, "
         "and its limit is 6Gi.")),
+    "of its clients, by a claim": (lambda: Story(pods=(PINNING,)).run(4.0, 1), (
+        "By its claim each of its MPS clients may pin at most 3Gi; that is no limit for all of them together. Its ")),
     "no rule": (
         lambda: Story(under=policy(rules=())).run(12.4, 3),
         "No rule of the policy matches this pod, so it is only measured and no action is taken on it."),

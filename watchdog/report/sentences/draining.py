@@ -65,6 +65,12 @@ def hazard_because(hazard: Hazard | None) -> str:
     return f"{who} is a client of an MPS server outside its pod that can't be drained, and {broken}"
 
 
+def pinned_by_claim(most: int) -> str:
+    """What claims let each of an account's MPS clients pin, in a sentence."""
+    limit = format_bytes(most)
+    return f"By its claim each of its MPS clients may pin at most {limit}; that is no limit for all of them together."
+
+
 def pinned_limits(pinned: PinnedTotalStatus, declared: int | None) -> str:
     """What MPS lets an account's clients use, and whether that exceeds what the account declares; a clause."""
     most, together = format_bytes(pinned.most), format_bytes(pinned.together)
