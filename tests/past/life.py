@@ -30,6 +30,7 @@ class State:
 
     used: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
     pods: tuple[Pod, ...] = ()
+    clients: frozenset[str] = frozenset()  # the containers whose processes are MPS clients
     gpus: tuple[Gpu, ...] = (gpu(0), gpu(1))
     node: Node = NODE
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -40,7 +41,7 @@ class State:
     def seen(self, now: Now) -> Snapshot:
         """What a scan gives of it; the process of a container has a PID of its own."""
         pids = {where: 1000 + number for number, where in enumerate(sorted({where for where, _ in self.used}))}
-        uses = [use(pids[where], used, card) for (where, card), used in self.used.items()]
+        uses = [use(pids[where], used, card, mps=where in self.clients) for (where, card), used in self.used.items()]
         made = snapshot(uses, [process(pid, where) for where, pid in pids.items()], self.gpus)
         return replace(made, at=now, **self.dark)  # type: ignore[arg-type]
 

@@ -139,6 +139,15 @@ def test_pods_on_one_claim_are_replayed_together(path: Path) -> None:
     assert [(each.used, each.beside) for each in killed] == [(3 * Gi, 2 * Gi)]
 
 
+def test_what_other_pods_need_is_spared_by_a_replay_too(path: Path) -> None:
+    """Point 36: the client of an MPS server outside its pod was not ended, and a replay knows of it."""
+    shared = replace(HIGH, clients=frozenset({"a/main"}))
+    life = Life(path, P).run(cycles((20, LOW), (40, shared), (50, LOW)))
+    assert life.actions == []
+    (held,) = found(path)
+    assert (held.at, [each.entry.withheld_by for each in held.withheld]) == (None, [Brake.HAZARD])
+
+
 def test_moments_are_rounded_and_nothing_is_lost_by_that(path: Path) -> None:
     """A kill that came a tenth of a millisecond after it was due is found, whatever its ends were rounded to."""
     other, third = (replace(LOW, used=holding(used)) for used in (5.0, 4.0))
