@@ -15,7 +15,7 @@ from bench.idle import changing, idle, tools
 from bench.large import large
 from bench.node import sleepers
 from bench.reaction import again, reaction
-from bench.running import ROOT, Bench
+from bench.running import ROOT, Bench, compile_program
 from bench.scrape import scrape, scraped
 from bench.start import memory, startup
 from bench.table import HEAD
@@ -40,6 +40,7 @@ def machine() -> str:
 def main(names: list[str]) -> None:
     """Print the table, each row as soon as it is measured."""
     build()
+    compile_program()
     raise_descriptor_limit()
     rows = [HEAD]
     print(HEAD, flush=True)

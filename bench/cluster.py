@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.gpu import PAGE
+from bench.running import compile_program
 from bench.table import Row, head
 from tests.cli.session import session
 from tests.monitoring.fleet import FleetNode, write_blocks
@@ -194,6 +195,7 @@ def main() -> None:
         arguments.add_argument(f"--{name}", type=int, default=usual)
     arguments.add_argument("--print", action="store_true", help="only print the figures")
     chosen = arguments.parse_args()
+    compile_program()
     size = Size(nodes=chosen.nodes, fleet=chosen.fleet, repeats=chosen.repeats)
     load = os.getloadavg()[1]
     rows = [_HEAD]

@@ -16,7 +16,7 @@ from typing import Final
 
 import pynvml
 
-from bench.running import POLICY, ROOT
+from bench.running import POLICY, ROOT, compile_program
 from bench.table import HEAD, Row
 from tests.gpu.test_gpu import POLICY as CARD_POLICY
 from tests.gpu.test_gpu import Card, enforcing, grow
@@ -187,6 +187,7 @@ def main() -> None:
     except pynvml.NVMLError as error:
         print(f"not measured: {error}")
         return
+    compile_program()
     with tempfile.TemporaryDirectory() as root:
         rows = "\n".join(map(str, gpu(Path(root))))
     text = f"Measured on {dt.datetime.now(dt.UTC):%Y-%m-%d} by `make gpu`.\n\n{HEAD}\n{rows}"
