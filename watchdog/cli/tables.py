@@ -74,7 +74,7 @@ def table(
     `shown`: only these rows, in columns laid out for all of them, so that nothing moves while scrolling. `fills`: the
     first column of names gets the width that is left.
     """
-    every = list(rows)
+    every: list[Row] = [[inert(cell, _LONGEST) if isinstance(cell, str) else cell for cell in row] for row in rows]
     widths = _widths(columns, every, width, gap)
     if fills:
         widths[next(i for i in widths if columns[i].is_name)] += max(-_excess(widths, width, gap), 0)
@@ -125,7 +125,10 @@ def _text(cell: Cell) -> Text:
 
 
 def _size(cell: Cell) -> int:
-    return cell_len(inert(cell, _LONGEST)) if isinstance(cell, str) else cell.cell_len
+    """The cells that it takes; a character of printable ASCII takes one, and most names have no others."""
+    if isinstance(cell, str):
+        return len(cell) if cell.isascii() else cell_len(cell)
+    return cell.cell_len
 
 
 def _natural(columns: Sequence[Column], rows: Sequence[Row]) -> dict[int, int]:
@@ -170,20 +173,22 @@ def _line(cells: Row, columns: Sequence[Column], widths: Mapping[int, int], gap:
     for number, width in widths.items():
         cell, is_right = _fitted(cells[number], columns[number], width), columns[number].right
         words = cell if isinstance(cell, str) else cell.plain
-        padding = " " * (width - cell_len(words))
+        padding = " " * (width - _size(words))
         plain += padding if is_right else ""
         if not isinstance(cell, str):
             spans += [span.move(len(plain)) for span in cell.spans]
         plain += words + ("" if is_right else padding) + " " * gap
+    if not spans:
+        return Text(plain.rstrip(), no_wrap=True, end="")
     line = Text(plain, no_wrap=True, end="", spans=spans)
     line.rstrip()
     return line
 
 
 def _fitted(cell: Cell, column: Column, width: int) -> Cell:
-    """A cell cut to a width; without anything that a terminal could take for a command."""
-    if isinstance(cell, str) and cell_len(words := inert(cell, _LONGEST)) <= width:
-        return words
+    """A cell cut to a width."""
+    if isinstance(cell, str) and _size(cell) <= width:
+        return cell
     whole = _text(cell).copy()
     if whole.cell_len <= width:
         return whole
