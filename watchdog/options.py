@@ -98,3 +98,8 @@ def flag(name: str) -> str:
 OBJECTS_OPTIONS: Final[Mapping[str, ObjectsOption]] = {
     option.name: option.metadata[ObjectsOption] for option in fields(Options) if ObjectsOption in option.metadata
 }
+
+
+def stop_file(journal: Path) -> Path:
+    """The file that turns enforcement off while it exists."""
+    return journal.parent / "stop"

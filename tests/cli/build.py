@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from tests.report.build import climbing, quiet, status_document
 from tests.report.build import serving as served
 from tests.worlds import Gi
-from watchdog.cli.rows import BLOCKS, TopRow, chosen
+from watchdog.cli.rows import TopRow, chosen
 from watchdog.cli.top_keys import Selection
 from watchdog.cli.top_view import ScreenFrame, draw
+from watchdog.cli.views import BLOCKS
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
 from watchdog.export.endpoints import Endpoints

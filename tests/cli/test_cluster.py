@@ -13,8 +13,8 @@ from tests.report.build import busy, climbing, quiet, status_document
 from watchdog.cli.cluster_rows import SORTS, NodeAnswer, cluster_text, node_rows, pod_rows, totals_of
 from watchdog.cli.cluster_view import ClusterFrame, draw_cluster
 from watchdog.cli.main import CLUSTER_SORTS
-from watchdog.cli.rows import BLOCKS, Choice
 from watchdog.cli.top_keys import Selection
+from watchdog.cli.views import BLOCKS, Choice
 from watchdog.core.errors import Problem
 from watchdog.core.model import Now
 from watchdog.core.policy import Do

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.build import account, row
-from watchdog.cli.rows import Choice
 from watchdog.cli.top_keys import SORTS, Selection, keys_of, pressed
+from watchdog.cli.views import Choice
 
 ROWS = tuple(row(account(name)) for name in "abcdef")
 

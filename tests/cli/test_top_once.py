@@ -14,8 +14,8 @@ from tests.rig.command import COMMAND
 from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.client import inside
 from watchdog.cli.main import main
-from watchdog.cli.rows import ASCII, BLOCKS, Choice
 from watchdog.cli.status_text import status_text
+from watchdog.cli.views import ASCII, BLOCKS, Choice
 from watchdog.report.status import GapStatus, Status
 
 

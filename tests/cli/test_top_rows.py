@@ -11,9 +11,7 @@ from tests.report.build import Story, climbing, serving
 from tests.worlds import Gi, at, gpu, process, snapshot, use
 from watchdog.cli.main import SORTS
 from watchdog.cli.rows import (
-    BLOCKS,
     KEYS,
-    Choice,
     TopRow,
     chosen,
     enforcement,
@@ -24,6 +22,7 @@ from watchdog.cli.rows import (
     unattributed_row,
 )
 from watchdog.cli.status_text import status_text
+from watchdog.cli.views import BLOCKS, Choice
 from watchdog.core.policy import Do
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics

@@ -11,9 +11,7 @@ from tests.cli.build import frame, status, text
 from tests.report.build import Story, climbing, hostile_pod, quiet, status_document, trainer_node
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.cli.rows import (
-    BLOCKS,
     UNATTRIBUTED,
-    Choice,
     action_cells,
     daemon_health,
     enforcement,
@@ -24,6 +22,7 @@ from watchdog.cli.rows import (
     unattributed_row,
 )
 from watchdog.cli.status_text import status_text
+from watchdog.cli.views import BLOCKS, Choice
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.policy import Do

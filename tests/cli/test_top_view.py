@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from tests.cli.build import account, busy, drawn, frame, full, node, row, status, step, text
 from tests.report.build import Story, climbing, quiet, trainer_node
 from tests.worlds import Gi, gpu, process, snapshot, use
-from watchdog.cli.rows import BLOCKS, Choice, spark
 from watchdog.cli.top_keys import Selection
 from watchdog.cli.top_view import BAD, PLAIN, WARN, draw, spark_text
+from watchdog.cli.views import BLOCKS, Choice, spark
 from watchdog.report.status import AccountStatus, GapStatus, HourStatus, ProcessStatus, Status
 
 SIZES = [(80, 24), (200, 60), (120, 36), (60, 20), (40, 12), (20, 6), (10, 3), (1, 1), (300, 100)]

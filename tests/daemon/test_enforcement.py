@@ -22,23 +22,12 @@ from watchdog.core.plan import Moment
 from watchdog.core.policy import Policy, Pulse, Safety
 from watchdog.core.rules import Switches
 from watchdog.daemon.actions.intentions import UnfinishedActions
-from watchdog.daemon.enforcement import (
-    LONGEST_REASON,
-    POLICY_FILE,
-    REMEDIES,
-    Enforcement,
-    Environment,
-    Permission,
-    StopFile,
-    enforcement_by,
-    remedies,
-    remedy_on,
-    stop_file,
-)
+from watchdog.daemon.enforcement import LONGEST_REASON, Enforcement, Environment, Permission, StopFile, enforcement_by
 from watchdog.daemon.sinks import Sinks
 from watchdog.daemon.sources import Sources
 from watchdog.journal.actions import UnfinishedAction
-from watchdog.options import DEFAULT_JOURNAL, Options
+from watchdog.options import DEFAULT_JOURNAL, Options, stop_file
+from watchdog.report.sentences.suspension import POLICY_FILE, REMEDIES, remedies, remedy_on
 
 FIRM = Environment(in_host_pid_namespace=True, pidfd_missing=None)
 ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)

@@ -19,11 +19,11 @@ from watchdog.core.assessment import Reason, Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason
 from watchdog.core.plan import Result
-from watchdog.daemon.enforcement import REMEDIES
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics
 from watchdog.export.web import respond
 from watchdog.journal.lock import NodeLock
+from watchdog.report.sentences.suspension import REMEDIES
 
 ROOT: Final = Path(__file__).parents[2]
 _TOP: Final = tuple(

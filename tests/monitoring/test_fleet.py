@@ -16,7 +16,8 @@ from tests.cli.session import session
 from tests.monitoring.fleet import FleetNode, write_blocks
 from tests.monitoring.prometheus import Prometheus, configuration
 from tests.rig.command import COMMAND
-from watchdog.cli.fleet import _NODES, _URGENT, _WHOLE, hours_query
+from watchdog.cli.fleet import _NODES, _URGENT, _WHOLE
+from watchdog.cli.fleet_hours import hours_query
 from watchdog.export.catalogue import FAMILIES
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from tests.worlds import MEMORY, VERIFF, Gi, Mi, container, gpu, process, rule, 
 from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import Brake
 from watchdog.core.hazards import Hazard, HazardRole
-from watchdog.core.model import ContainerKind, Pod, ProcessKey, Snapshot
-from watchdog.core.plan import DRAIN, CycleReport, PlanEntry, Result, Sent
+from watchdog.core.model import DRAIN, ContainerKind, Pod, ProcessKey, Snapshot
+from watchdog.core.plan import CycleReport, PlanEntry, Result, Sent
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, LimitAnnotation, Policy, Scope
 from watchdog.core.transfers import FoundTransfer, Transfer
 from watchdog.core.utilization import Utilization

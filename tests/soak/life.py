@@ -34,7 +34,7 @@ from watchdog.daemon.actions.last_look import FRESH_S, LastLook, Next, PendingCy
 from watchdog.daemon.actions.mps import Drains
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.cycle_report import report_of
-from watchdog.daemon.enforcement import Environment, Permission, stop_file
+from watchdog.daemon.enforcement import Environment, Permission
 from watchdog.daemon.sampler import TimedReading, reject_late
 from watchdog.journal.actions import RestoredActions
 from watchdog.journal.errors import JournalError
@@ -42,6 +42,7 @@ from watchdog.journal.journal import Journal
 from watchdog.journal.keeper import restore
 from watchdog.journal.lock import NodeLock
 from watchdog.node.scan import Scanner
+from watchdog.options import stop_file
 from watchdog.report.changes import ChangeKind
 
 if TYPE_CHECKING:

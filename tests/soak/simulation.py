@@ -12,7 +12,7 @@ from tests.soak.generation import FOCUSED, generate, mutate
 from tests.soak.kernel import Task
 from tests.soak.world import KillNine, World
 from watchdog.core.policy import Brakes, Protect
-from watchdog.daemon.enforcement import stop_file
+from watchdog.options import stop_file
 
 
 class Simulation(World):

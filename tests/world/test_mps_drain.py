@@ -18,7 +18,7 @@ from tests.stub.mps import MpsDaemon, build_control
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, explained, history_of, run
 from tests.world.test_mps import ACCEPTED, CLIENT, held, server
-from watchdog.daemon.enforcement import stop_file
+from watchdog.options import stop_file
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 REFUSED = "Failed to terminate client\n"

@@ -7,17 +7,18 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from watchdog import clock
+from watchdog.cli.cluster import ClusterChoice, opened
 from watchdog.cli.cluster_rows import SORTS, NodeAnswer, NodeRow, PodRow, node_rows, pod_rows
 from watchdog.cli.cluster_view import ClusterFrame, draw_cluster, draw_lines
 from watchdog.cli.explain import Explanation, by_daemon
-from watchdog.cli.rows import Choice, prepare
 from watchdog.cli.tables import wrapped
 from watchdog.cli.terminal import Terminal, size_of
-from watchdog.cli.top import Asked, Live, Poller, View
+from watchdog.cli.top import Asked, Live, Poller, View, show
 from watchdog.cli.top_keys import ALL, COMMON, MOVES, NODE_KEYS, Bindings, Selection, keys_of, pressed
+from watchdog.cli.views import Choice, prepare
 from watchdog.clock import Bell
 from watchdog.core.errors import Problem
-from watchdog.kube.daemons import DaemonError
+from watchdog.kube.failure import DaemonError
 from watchdog.report.status import Status
 from watchdog.report.summary import Summary
 from watchdog.report.text import capital, inert
@@ -248,3 +249,9 @@ class ClusterLive:
         if status is None:
             return problem
         return by_daemon(title, status, ()) or f"The daemon of node {inert(row.of.node)} no longer knows this pod."
+
+
+def watch_cluster(which: ClusterChoice, choice: Choice, interval_s: float) -> None:
+    """Show all nodes live until the user quits."""
+    with opened(which) as source:
+        show(lambda terminal, bell: ClusterLive(terminal, bell, source, choice, interval_s))

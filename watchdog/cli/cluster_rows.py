@@ -4,17 +4,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
-from watchdog.cli.rows import ASCII, BUSY, HOUR, IDLE, VERDICTS, Choice, Signs, busy_cell, narrow, spark
 from watchdog.cli.tables import UNCUT, Cell, Column, Row, printed, table, without, wrapped
+from watchdog.cli.views import ASCII, BUSY, HOUR, IDLE, VERDICTS, Choice, Signs, busy_cell, narrow, spark
 from watchdog.core.errors import Problem
 from watchdog.core.model import Now
-from watchdog.kube.daemons import DaemonPod
-from watchdog.kube.routes import Via
 from watchdog.report.status import ABSENT
 from watchdog.report.summary import AccountSummary, Summary
 from watchdog.report.text import byte_cell, count, inert, span
+
+if TYPE_CHECKING:
+    from watchdog.kube.daemons import DaemonPod
+    from watchdog.kube.routes import Via
 
 Answer = TypeVar("Answer")
 
@@ -27,11 +29,11 @@ class NodeAnswer(Generic[Answer]):
     # Empty where there is only one.
     cluster: str = ""
     # None: there is none on this node, or it was not asked itself.
-    daemon: DaemonPod | None = None
+    daemon: "DaemonPod | None" = None
     answer: Answer | None = None
     # When that came (boot time, seconds), which way, and why not through the API server's proxy.
     at_s: float = 0.0
-    via: Via | Literal["prometheus"] | None = None
+    via: "Via | Literal['prometheus'] | None" = None
     why: str = ""
     # Why the last question has no answer; None: it has.
     problem: Problem | None = None

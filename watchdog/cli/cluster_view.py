@@ -21,10 +21,10 @@ from watchdog.cli.cluster_rows import (
     ways_short,
     why_not_by_proxy,
 )
-from watchdog.cli.rows import Signs
 from watchdog.cli.tables import Cell, Column, Row, cut, table, text, wrapped
 from watchdog.cli.top_keys import Selection
 from watchdog.cli.top_view import BAD, DIM, MARKED, PLAIN, STYLES, TITLE, WARN, help_lines, spark_text
+from watchdog.cli.views import Signs
 from watchdog.core.model import Now
 from watchdog.report.summary import Summary
 from watchdog.report.text import byte_cell, clock_time, count, percent

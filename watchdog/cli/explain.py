@@ -23,7 +23,6 @@ from watchdog.cli.explain_past import (
     last_occurrences,
 )
 from watchdog.core.errors import WatchdogError
-from watchdog.daemon.enforcement import remedy_on
 from watchdog.journal.errors import JournalError
 from watchdog.journal.playback import recorded_cycles
 from watchdog.journal.read import HistoryRow, history, pods_in, reading
@@ -37,6 +36,7 @@ from watchdog.report.sentences.node import (
     under_maintenance,
     without_unanswered,
 )
+from watchdog.report.sentences.suspension import remedy_on
 from watchdog.report.sentences.usage import amount_used
 from watchdog.report.status import Status, encode
 from watchdog.report.text import capital, clock_time, date_time, inert, rfc3339

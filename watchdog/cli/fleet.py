@@ -4,16 +4,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Final
 
 from watchdog import clock
 from watchdog.cli.cluster_rows import NodeAnswer
 from watchdog.core.errors import Problem
-from watchdog.core.utilization import STATES
-from watchdog.kube.daemons import DaemonError
+from watchdog.kube.failure import DaemonError
 from watchdog.kube.prometheus import Ask, Sample, instant
-from watchdog.report.card_hours import HOUR_S, OwnerHours
 from watchdog.report.status import ABSENT, Moment, Status
 from watchdog.report.summary import AccountSummary, GpuSummary, Summary
 from watchdog.report.text import rfc3339
@@ -21,7 +18,7 @@ from watchdog.report.text import rfc3339
 _MOST_ACCOUNTS: Final = 500
 _MOST_IDLE: Final = 500
 _OLDEST_S: Final = 366 * 86400.0
-_ROW: Final = "row"
+ROW: Final = "row"
 _NODE: Final = "cluster, node"
 _ACCOUNT: Final = "cluster, node, namespace, pod, container, gpu"
 
@@ -96,8 +93,9 @@ _WHOLE: Final[Mapping[str, str]] = {
 }
 
 
-def _query(rows: Mapping[str, str]) -> str:
-    return _either([f'label_replace({text}, "{_ROW}", "{name}", "", "")' for name, text in rows.items()])
+def rows_query(rows: Mapping[str, str]) -> str:
+    """One query for all of these, each row of the answer with its name in the label ROW."""
+    return _either([f'label_replace({text}, "{ROW}", "{name}", "", "")' for name, text in rows.items()])
 
 
 def _either(parts: Sequence[str]) -> str:
@@ -106,43 +104,10 @@ def _either(parts: Sequence[str]) -> str:
     return f"({_either(parts[:half])} or {_either(parts[half:])})" if half else parts[0]
 
 
-_CARD_SECONDS: Final = "gpu_watchdog_namespace_card_seconds_total"
-# At how many moments a Prometheus is asked whether it has samples: in a month every one and a half hours.
-_MOMENTS: Final = 500
-_SHORTEST_STEP_S: Final = 60
-_LOOKBACK_S: Final = 300
-
-
-def _step_s(seconds: int) -> int:
-    return max(seconds // _MOMENTS, _SHORTEST_STEP_S)
-
-
-def hours_query(seconds: int) -> str:
-    """What was held, used and idle in the last `seconds`, and when the first sample of that was taken."""
-    held = f'{_CARD_SECONDS}{{state="held"}}'
-    return _query(
-        {
-            # `increase` takes each daemon's series by itself, and allows for its restarts.
-            "hours": f"sum by (cluster, namespace, state) (increase({_CARD_SECONDS}[{seconds}s]))",
-            "begins": f"min_over_time(min by (cluster) (timestamp({held}))[{seconds}s:{_step_s(seconds)}s])",
-        }
-    )
-
-
 # Asked at the same time, since a Prometheus computes each on one core.
-LIVE_QUERIES: Final = (_query(_NODES), _query(_URGENT))
-_WHOLE_QUERY: Final = _query({**_NODES, **_WHOLE})
+LIVE_QUERIES: Final = (rows_query(_NODES), rows_query(_URGENT))
+_WHOLE_QUERY: Final = rows_query({**_NODES, **_WHOLE})
 _Key = tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetHours:
-    """The card-hours of all clusters that a Prometheus knows."""
-
-    # Each with the name of its cluster.
-    rows: Sequence[tuple[str, OwnerHours]]
-    # Since when it has any of each cluster, as Unix time.
-    begins: Mapping[str, float]
 
 
 class Fleet:
@@ -166,14 +131,14 @@ class Fleet:
 
     def refresh(self) -> None:
         """Ask once; DaemonError."""
-        found = _Found(self._samples(*LIVE_QUERIES))
+        found = _Found(self.samples(*LIVE_QUERIES))
         answers = tuple(found.answers())
         with self._lock:
             self._answers = answers
 
     def document(self) -> dict[str, Any]:
         """The JSON of `top --cluster --prometheus --json`; DaemonError."""
-        found = _Found(self._samples(_WHOLE_QUERY))
+        found = _Found(self.samples(_WHOLE_QUERY))
         return {"via": "prometheus", "nodes": [found.json_of(answer) for answer in found.answers()]}
 
     def status_of(self, answer: NodeAnswer[Summary]) -> Status:
@@ -181,25 +146,7 @@ class Fleet:
         remedy = "run `gpu-watchdog top --cluster` against that cluster, without --prometheus"
         raise DaemonError(Problem(f"Prometheus knows no more about node {answer.node}", remedy))
 
-    def card_hours(self, since_s: float, until_s: float) -> FleetHours:
-        """The card-hours of each namespace between a Unix time and now; DaemonError."""
-        seconds = max(round(until_s - since_s), 1)
-        found: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-        begins: dict[str, float] = {}
-        for labels, number in self._samples(hours_query(seconds)):
-            cluster = labels.get("cluster", "")
-            if labels.get(_ROW) == "begins":
-                # The first sample may have been taken up to a step earlier.
-                earliest_s = number - _step_s(seconds)
-                begins[cluster] = earliest_s if earliest_s > since_s + _LOOKBACK_S else since_s
-            else:
-                key = cluster, labels.get("namespace", "")
-                found[key][labels.get("state", "")] = max(number, 0.0) / HOUR_S
-        rows = [(cluster, _namespace_hours(namespace, parts)) for (cluster, namespace), parts in found.items()]
-        rows.sort(key=lambda row: (-row[1].idle, -row[1].held, row[0], row[1].namespace))
-        return FleetHours(rows=rows, begins=begins)
-
-    def _samples(self, *queries: str) -> Sequence[Sample]:
+    def samples(self, *queries: str) -> Sequence[Sample]:
         """The series of all queries, asked at the same time."""
         begun = [self._begin(query) for query in queries]
         samples = [sample for each in begun for sample in each.result()]
@@ -231,7 +178,7 @@ class _Found:
         self._now = clock.now()
         for labels, number in samples:
             key = labels.get("cluster", ""), labels.get("node", "")
-            self._rows[key][_AMOUNTS.get(labels.get("__name__", ""), labels.get(_ROW, ""))].append((labels, number))
+            self._rows[key][_AMOUNTS.get(labels.get("__name__", ""), labels.get(ROW, ""))].append((labels, number))
 
     def answers(self) -> Iterator[NodeAnswer[Summary]]:
         """A node each."""
@@ -332,12 +279,6 @@ class _Found:
 
 def _account(labels: Mapping[str, str]) -> tuple[str, str, str, str]:
     return labels.get("namespace", ""), labels.get("pod", ""), labels.get("container", ""), labels.get("gpu", "")
-
-
-def _namespace_hours(namespace: str, by_state: Mapping[str, float]) -> OwnerHours:
-    """The card-hours of a namespace; counters have none of what was declared and not held."""
-    held, used, idle = (by_state.get(state, 0.0) for state in STATES)
-    return OwnerHours(namespace=namespace, held=held, used=used, idle=idle, unused=None)
 
 
 def _sum(number: float | None, gpus: float | None) -> int | None:

@@ -8,13 +8,14 @@ from typing import Final
 
 import click
 
-from watchdog.cli.cluster import Cluster
+from watchdog.cli.cluster_daemons import Cluster
 from watchdog.cli.cluster_rows import NodeAnswer
 from watchdog.cli.explain import by_daemon, print_lines
 from watchdog.cli.program import program_name
 from watchdog.core.errors import Problem
 from watchdog.kube.client import PERSONAL_AGENT, Api
-from watchdog.kube.daemons import DaemonError, DaemonPod, node_of_pod
+from watchdog.kube.daemons import DaemonPod, node_of_pod
+from watchdog.kube.failure import DaemonError
 from watchdog.kube.kubeconfig import ContextChoice
 from watchdog.kube.streams import NoRightError, Output, run_in_pod
 from watchdog.report.status import Status, decode

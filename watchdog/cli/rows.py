@@ -1,16 +1,13 @@
 """What `top` shows of a status: a row per account with what happens to it next, sums per GPU, and problems."""
 
-import io
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final, NamedTuple, TextIO
+from typing import Final
 
-from watchdog.core.policy import Do
+from watchdog.cli.views import BUSY, HOUR, IDLE, VERDICTS, Choice, Signs, amount, narrow
 from watchdog.core.residual import Sum
-from watchdog.daemon.enforcement import remedy_on
 from watchdog.report.progress import brake_short, due_short, planned_short, steps_by_account, under_way_short
 from watchdog.report.sentences.action import planned_victims
 from watchdog.report.sentences.following import is_enforced
@@ -24,6 +21,7 @@ from watchdog.report.sentences.node import (
     unlisted,
     without_unanswered,
 )
+from watchdog.report.sentences.suspension import remedy_on
 from watchdog.report.sentences.usage import idle_short
 from watchdog.report.status import (
     AccountStatus,
@@ -35,61 +33,12 @@ from watchdog.report.status import (
     RecentStatus,
     Status,
 )
-from watchdog.report.text import busy, byte_cell, clock_time, inert, percent, span
+from watchdog.report.text import busy, byte_cell, clock_time, inert, span
 
-VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")  # the most urgent first
 UNATTRIBUTED: Final = "unattributed processes"
 _LONGEST_PROBLEM: Final = 2000
 _MOST_PERCENT: Final = 9999
 _LEAST_OF_UUID: Final = len("GPU-0")
-# The blank in a span.
-_SPAN: Final = re.compile(r"(?<=[0-9][dhm]) (?=[0-9])")
-
-
-class Signs(NamedTuple):
-    """The characters of bars, from left to right."""
-
-    pods: str
-    unattributed: str
-    rest: str
-    free: str
-    # Marks 100%.
-    limit: str
-    # Means `at least`.
-    least: str
-    # Of sparklines, the levels from nothing to above the limit.
-    levels: str
-
-
-BLOCKS: Final = Signs("█", "▓", "▒", "░", "│", "≥", "▁▁▂▃▄▅▆▇█")
-ASCII: Final = Signs("#", "=", "-", ".", "|", ">=", "012345678")
-
-
-SPARK: Final = 15  # cells of a sparkline
-HOUR: Final = "HOUR"  # the title of a column of sparklines
-BUSY: Final = "BUSY"  # that of a column of shares of the time
-IDLE: Final = "IDLE"  # that of a column of times for which memory has been held idle
-WARNED: Final = Do.WARN.value[0]
-
-
-def spark(hour: object, signs: Signs) -> str:
-    """The `hour` of an account or a GPU as a sparkline, a character for each four minutes; empty if it has none.
-
-    An action's letter takes the place of the level, rather that of one that is no warning; `.` is unknown.
-    """
-    if not isinstance(hour, HourStatus):
-        return ""
-    size = max(len(hour.levels) // SPARK, 1)
-    parts = range(0, len(hour.levels), size)
-    return "".join(_spark(hour.levels[at : at + size], hour.marks[at : at + size], signs) for at in parts)
-
-
-def _spark(levels: str, marks: str, signs: Signs) -> str:
-    letters = sorted(marks.replace(" ", ""), key=lambda letter: letter == WARNED)
-    if letters:
-        return letters[0]
-    highest = max(levels)
-    return "." if highest == " " else signs.levels[int(highest)]
 
 
 def absent(status: Status) -> frozenset[str]:
@@ -99,19 +48,6 @@ def absent(status: Status) -> frozenset[str]:
     is_read = any(gpu.utilization is not None or gpu.utilization_unknown is not None for gpu in status.gpus)
     there = {HOUR: has_hours, BUSY: is_read, IDLE: any(account.idle for account in status.accounts)}
     return frozenset(title for title, is_there in there.items() if not is_there)
-
-
-def busy_cell(ratio: float | None) -> str:
-    """A share of the time in a column: `35%`, or `-` if it is unknown."""
-    return "-" if ratio is None else percent(ratio)
-
-
-def prepare(out: TextIO) -> Signs:
-    """Make a stream replace characters that its encoding lacks; return the bar characters that it can print."""
-    if isinstance(out, io.TextIOWrapper):
-        out.reconfigure(errors="replace")
-    encoding = (out.encoding or "").lower().replace("-", "")
-    return BLOCKS if encoding == "utf8" else ASCII
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,11 +224,6 @@ class TopRow:
         return f"{due}, {will_be}withheld ({brake_short(step, elapsed_s)}){reason}"
 
 
-def narrow(words: str) -> str:
-    """A text with its spans in one word, such as `4m10s`, for a column."""
-    return _SPAN.sub("", words)
-
-
 def _ranges(numbers: Sequence[str]) -> str:
     """Numbers of GPUs in short: `0-3,5`."""
     runs: list[list[str]] = []
@@ -359,44 +290,26 @@ KEYS: Final[Mapping[str, Callable[[TopRow], tuple[float, ...] | None]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Which accounts are shown."""
-
-    sort: str = "percent"
-    backwards: bool = False
-    # It occurs in `namespace/name`, the rule or the verdict, ignoring case; empty: no such filter.
-    text: str = ""
-    # The number or UUID of a GPU that they use; empty: no such filter.
-    gpu: str = ""
-    over: bool = False
-    # Only those that hold memory idle.
-    idle: bool = False
-
-    @property
-    def is_filtered(self) -> bool:
-        """Whether some may be left out."""
-        return bool(self.text or self.gpu or self.over or self.idle)
-
-    def includes(self, row: TopRow) -> bool:
-        """Whether an account is shown."""
-        if (self.over and row.account.verdict != "over") or (self.gpu and not row.is_on(self.gpu)):
-            return False
-        if self.idle and not row.account.idle:
-            return False
-        searched = f"{row.title} {row.account.rule or ''} {row.account.verdict}".casefold()
-        return all(word in searched for word in self.text.casefold().split())
+def _is_chosen(choice: Choice, row: TopRow) -> bool:
+    if (choice.over and row.account.verdict != "over") or (choice.gpu and not row.is_on(choice.gpu)):
+        return False
+    if choice.idle and not row.account.idle:
+        return False
+    searched = f"{row.title} {row.account.rule or ''} {row.account.verdict}".casefold()
+    return all(word in searched for word in choice.text.casefold().split())
 
 
 def chosen(status: Status, choice: Choice) -> tuple[TopRow, ...]:
     """The accounts to show in their order, ties by name; the unattributed processes are the last row."""
-    rows = sorted(filter(choice.includes, rows_of(status)), key=lambda row: (row.title, row.account.uid))
+    rows = sorted(
+        (row for row in rows_of(status) if _is_chosen(choice, row)), key=lambda row: (row.title, row.account.uid)
+    )
     keyed = [(KEYS[choice.sort](row), row) for row in rows]
     known = sorted(((key, row) for key, row in keyed if key is not None), key=lambda pair: pair[0])
     ordered = [row for _, row in known]
     missing = sorted((row for key, row in keyed if key is None), key=lambda row: -row.account.least)
     last = unattributed_row(status)
-    rest = (last,) if last is not None and choice.includes(last) else ()
+    rest = (last,) if last is not None and _is_chosen(choice, last) else ()
     return (*(reversed(ordered) if choice.backwards else ordered), *missing, *rest)
 
 
@@ -438,11 +351,6 @@ def summed(parts: Iterable[int | None], *, is_whole: bool = True) -> Sum:
     for part in parts:
         total.add(part)
     return total
-
-
-def amount(used: int | None, least: int | None, signs: Signs) -> str:
-    """Bytes: `7Gi`, `≥7Gi` if a part is unknown, or `unknown`."""
-    return byte_cell(used) if used is not None or not least else f"{signs.least}{byte_cell(least)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

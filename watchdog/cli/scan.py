@@ -10,19 +10,10 @@ import click
 
 from watchdog import clock
 from watchdog.cli.check import is_absent
-from watchdog.cli.rows import (
-    ASCII,
-    Choice,
-    Signs,
-    accounts_unknown,
-    blind_because,
-    chosen,
-    labels_of,
-    none_chosen,
-    prepare,
-)
+from watchdog.cli.rows import accounts_unknown, blind_because, chosen, labels_of, none_chosen
 from watchdog.cli.status_text import account_table, gpu_table, plain_table, process_table
 from watchdog.cli.tables import UNCUT, Cell, Column, notes, output_width, printed, text, wrapped
+from watchdog.cli.views import ASCII, Choice, Signs, prepare
 from watchdog.clock import Bell
 from watchdog.config.load import PolicyError, built_in_policy, load_policy, refusal
 from watchdog.core.assess import assess

@@ -5,15 +5,8 @@ from types import MappingProxyType
 from typing import Final
 
 from watchdog.cli.rows import (
-    BUSY,
-    HOUR,
-    IDLE,
-    Choice,
-    Signs,
     TopRow,
     action_cells,
-    amount,
-    busy_cell,
     chosen,
     daemon_health,
     enforcement,
@@ -21,9 +14,9 @@ from watchdog.cli.rows import (
     labels_of,
     none_chosen,
     problems,
-    spark,
 )
 from watchdog.cli.tables import UNCUT, Cell, Column, printed, table, text, without
+from watchdog.cli.views import BUSY, HOUR, IDLE, Choice, Signs, amount, busy_cell, spark
 from watchdog.report.status import RecentStatus, Status
 from watchdog.report.text import byte_cell, date_time, inert
 

@@ -13,8 +13,10 @@ import tenacity
 from watchdog import clock
 from watchdog.cli.client import QueryError, query_status, to_run_inside
 from watchdog.cli.program import program_name
-from watchdog.daemon.enforcement import LONGEST_REASON, exists, read_stop_file, remedy_on, stop_file
+from watchdog.daemon.enforcement import LONGEST_REASON, exists, read_stop_file
 from watchdog.journal.lock import check_lock, lock_path
+from watchdog.options import stop_file
+from watchdog.report.sentences.suspension import remedy_on
 from watchdog.report.status import Status
 from watchdog.report.text import capital, clock_time, date_time, inert
 

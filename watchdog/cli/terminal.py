@@ -3,11 +3,13 @@
 import contextlib
 import os
 import select
+import sys
 import termios
 import tty
 from collections.abc import Sequence
 from typing import Any, Final, Self, TextIO
 
+import click
 from rich.console import Console, ConsoleDimensions
 from rich.control import Control
 from rich.screen import Screen
@@ -23,6 +25,16 @@ def size_of(out: TextIO) -> tuple[int, int]:
     except (OSError, ValueError):
         return _USUAL
     return size.columns or _USUAL[0], size.lines or _USUAL[1]
+
+
+def is_live() -> bool:
+    """Whether standard output is a terminal that supports the live view."""
+    if not sys.stdout.isatty():
+        return False
+    if os.environ.get("TERM", "") not in ("", "dumb"):
+        return True
+    click.echo("TERM does not name a terminal that supports the live view; printing the status once.", err=True)
+    return False
 
 
 class Terminal:

@@ -15,25 +15,16 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import click
 
 from watchdog.cli.client import QueryError, help_lines, query_json, query_status
-from watchdog.cli.rows import Choice, TopRow, chosen, is_gpu, prepare, timers_run
+from watchdog.cli.rows import TopRow, chosen, is_gpu, timers_run
 from watchdog.cli.status_text import status_text
 from watchdog.cli.terminal import Terminal, size_of
 from watchdog.cli.top_keys import NODE_KEYS, Bindings, Selection, keys_of, pressed
 from watchdog.cli.top_view import ScreenFrame, draw
+from watchdog.cli.views import Choice, prepare
 from watchdog.clock import Bell, Waiter
 from watchdog.core.units import format_duration
 from watchdog.report.status import Status
 from watchdog.report.text import capital, span
-
-
-def is_live() -> bool:
-    """Whether standard output is a terminal that supports the live view."""
-    if not sys.stdout.isatty():
-        return False
-    if os.environ.get("TERM", "") not in ("", "dumb"):
-        return True
-    click.echo("TERM does not name a terminal that supports the live view; printing the status once.", err=True)
-    return False
 
 
 def print_top(url: str, choice: Choice, *, as_json: bool) -> None:

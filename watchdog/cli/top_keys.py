@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from watchdog.cli.rows import Choice
+from watchdog.cli.views import Choice
 
 # What terminals send in their normal and in their application mode (xterm's control sequences, "PC-Style Function
 # Keys"; the Linux console and rxvt differ in home and end).

@@ -10,30 +10,22 @@ from rich.style import Style
 from rich.text import Text
 
 from watchdog.cli.rows import (
-    BUSY,
-    HOUR,
-    IDLE,
-    VERDICTS,
-    WARNED,
     GpuRow,
-    Signs,
     TopRow,
     absent,
     action_cells,
-    amount,
-    busy_cell,
     daemon_health,
     enforcement,
     gpu_rows,
     labels_of,
     none_chosen,
     problems,
-    spark,
     summed,
     unattributed_row,
 )
 from watchdog.cli.tables import Cell, Column, cut, table, text, without, wrapped
 from watchdog.cli.top_keys import Selection
+from watchdog.cli.views import BUSY, HOUR, IDLE, VERDICTS, WARNED, Signs, amount, busy_cell, spark
 from watchdog.core.units import format_bytes
 from watchdog.report.sentences.usage import utilization_unknown
 from watchdog.report.status import AccountStatus, ProcessStatus, Status

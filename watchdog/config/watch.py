@@ -11,10 +11,9 @@ from typing import Final
 
 from watchdog.config.load import load_policy
 from watchdog.core.model import Now
-from watchdog.core.policy import Policy
+from watchdog.core.policy import SETTLING_S, Policy
 from watchdog.core.units import format_duration
 
-SETTLING_S: Final = 3.0
 HELD_S: Final = 60.0
 _DATA: Final = "..data"
 

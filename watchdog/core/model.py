@@ -73,6 +73,15 @@ class ProcessKey:
         return self.start_ticks / _TICKS_PER_S
 
 
+def is_signal(name: str) -> bool:
+    """Whether what was sent is a signal to processes; something else may stand for the first one, such as DRAIN."""
+    return name.startswith("SIG")
+
+
+# What stands in a signal's place if a process was asked to be drained first.
+DRAIN: Final = "DRAIN"
+
+
 class PlaceKind(StrEnum):
     """Where a process belongs, according to its cgroup text."""
 

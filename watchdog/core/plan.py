@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
-from typing import Final
 
 from watchdog.core.assessment import (
     NO_DRAINS,
@@ -191,15 +190,6 @@ class Result(StrEnum):
     INTERRUPTED = "interrupted"
     WITHDRAWN = "withdrawn"  # intended and written down, then found unjustified: no signal was sent
     OBSERVED = "observed"
-
-
-def is_signal(name: str) -> bool:
-    """Whether what was sent is a signal to processes; something else may stand for the first one, such as DRAIN."""
-    return name.startswith("SIG")
-
-
-# What stands in a signal's place if a process was asked to be drained first.
-DRAIN: Final = "DRAIN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -530,6 +530,8 @@ class Safety:
 # The pulse is for steps that can act within this time; an account above the threshold of another is seen at the tick.
 _QUICK_S: Final = 1.0
 CLAIMS: Final = "dra"  # the scheme by which resource claims are read
+# How long a policy file that is written in place must have stayed the same.
+SETTLING_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Whether the daemon may enforce, now and during a grace period, and the reasons against it, with remedies."""
+"""Whether the daemon may enforce, now and during a grace period, and what is known of the switches against it."""
 
 import contextlib
 import os
@@ -9,105 +9,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from watchdog.config.watch import SETTLING_S, PolicyFile
+from watchdog.config.watch import PolicyFile
 from watchdog.core.errors import Problem
 from watchdog.core.model import MAINTENANCE, Now, Place, PlaceKind, elapsed_s
 from watchdog.core.plan import Moment, PlanEntry, StopNote
 from watchdog.core.policy import Policy
-from watchdog.core.rules import MODE, REASON, Switches
+from watchdog.core.rules import MODE, Switches
 from watchdog.kube.text_file import as_utf8
 from watchdog.node.cgroup import parse_cgroup
 from watchdog.node.process import pidfd_supported, raise_descriptor_limit
 from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
-from watchdog.options import DEFAULT_JOURNAL, Options
-from watchdog.report.sentences.node import with_reason_given
-from watchdog.report.status import Status
+from watchdog.options import Options, stop_file
+from watchdog.report.sentences.suspension import NODE_ANNOTATION, POLICY_FILE, STOP_FILE
 from watchdog.report.text import date_time, inert
 
 if TYPE_CHECKING:
     from watchdog.daemon.sources import Sources
 
 
-def _stopped(path: Path) -> Problem:
-    undo = "run `gpu-watchdog resume`" if path == stop_file(DEFAULT_JOURNAL) else "remove it"
-    return Problem(f"the file {path} turns enforcement off", f"if that is no longer needed, {undo}")
-
-
-def _annotated(node: str) -> Problem:
-    return Problem(
-        f"the node's annotation {MODE} turns enforcement off",
-        f"if that is no longer needed, remove it with `kubectl annotate node {node} {MODE}- {REASON}-`",
-    )
-
-
-def _maintained(node: str, why: str = "") -> Problem:
-    return Problem(
-        why or "the GPUs are under maintenance",
-        "enforcement resumes when it is over; if it does not end, find out what set the label or annotation, which "
-        f"`kubectl get node {node} -o yaml --show-managed-fields` shows",
-    )
-
-
 _CAP_KILL = 5  # linux/capability.h
-_LONGEST_PATH: Final = 4096  # PATH_MAX, linux/limits.h
-POLICY_FILE: Final = "policy_file"
-STOP_FILE: Final = "stop_file"
-NODE_ANNOTATION: Final = "node_annotation"
 LONGEST_REASON: Final = 1000  # characters
 _MOST_READ: Final = 4096  # bytes
 # What comes within moments of a start, as a rule: the lock, the journal, the policy file as settled, the Node object.
 _AWAITED: Final = frozenset({"lock", "journal", "node_unknown", POLICY_FILE})
 _START_S: Final = 10.0
-_PROBLEMS: Final = {
-    "pid_namespace": Problem(
-        "the watchdog does not run in the host's PID namespace",
-        "set hostPID: true, or [safety] foreign_pid_namespace = true if this is intended",
-    ),
-    "procfs": Problem(
-        "the proc file system (--procfs) belongs to another PID namespace than the daemon's, so its PIDs refer to "
-        "other processes",
-        "mount the /proc of the daemon's own PID namespace",
-    ),
-    "pidfd": Problem(
-        "the pidfd system calls are missing",
-        "use a newer kernel or a seccomp profile that allows them, or [safety] signal_without_pidfd = true",
-    ),
-    "lock": Problem(
-        "the lock next to the journal is not held",
-        "stop the other watchdog on this node that has it (the log has its PID), or check the disk if it has not "
-        "answered yet",
-    ),
-    "journal": Problem(
-        "the journal can't be opened, and no action is taken without a record", "see the log for the cause"
-    ),
-    STOP_FILE: Problem(
-        "the file `stop` next to the journal turns enforcement off (/var/lib/gpu-watchdog/stop, unless --journal names "
-        "another place)",
-        "if that is no longer needed, run `gpu-watchdog resume`",
-    ),
-    NODE_ANNOTATION: _annotated("NAME"),
-    POLICY_FILE: Problem(
-        "the policy file is new or has changed, and is loaded once it is valid, has stayed the same for "
-        f"{SETTLING_S:.0f} s and no process has it open for writing",
-        "if that takes long, look for policy_refused in the log, end what writes it, or send SIGHUP to load it as "
-        "it is",
-    ),
-    MAINTENANCE: _maintained("NAME"),
-    "node_unknown": Problem(
-        "the Node object was never read, or could not be watched for longer than stale_after, so an annotation on it "
-        "might turn enforcement off",
-        "see the gap `node` for the cause",
-    ),
-}
-
-
-def _text(problem: Problem) -> str:
-    return f"{problem.cause}: {problem.remedy}"
-
-
-REMEDIES: Final = {reason: _text(problem) for reason, problem in _PROBLEMS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,43 +206,9 @@ class Permission:
         return self._sources.objection(entry, policy, now, moment)
 
 
-def problems(journal: Path, node: str) -> dict[str, Problem]:
-    """Each reason of suspension with its remedy, naming the stop file next to this journal and the node."""
-    return {
-        **_PROBLEMS,
-        STOP_FILE: _stopped(stop_file(journal)),
-        NODE_ANNOTATION: _annotated(node),
-        MAINTENANCE: _maintained(node),
-    }
-
-
-def remedies(journal: Path, node: str) -> dict[str, str]:
-    """Each reason of suspension with a text: cause and remedy."""
-    return {reason: _text(problem) for reason, problem in problems(journal, node).items()}
-
-
-def remedy_on(reason: str, status: Status) -> str | None:
-    """Cause and remedy on the node of a status, with the reason given; None for a reason of a newer version."""
-    code, _, detail = reason.partition(": ")
-    path, node = status.health.stop_file if status.health is not None else None, inert(status.node)
-    problem = _PROBLEMS.get(code)
-    if code == STOP_FILE and path:
-        problem = _stopped(Path(inert(path, _LONGEST_PATH)))
-    if code == NODE_ANNOTATION and node:
-        problem = _annotated(node)
-    if code == MAINTENANCE:
-        problem = _maintained(node or "NAME", inert(detail, _LONGEST_PATH))
-    return with_reason_given(_text(problem), code, status.stops, status.node) if problem is not None else None
-
-
 def ignored_mode(value: str) -> str:
     """The warning that the node's annotation has an invalid value."""
     return f"the node's annotation {MODE} is ignored: it is {value[:100]!r}, and `observe` is the only valid value"
-
-
-def stop_file(journal: Path) -> Path:
-    """The file that turns enforcement off while it exists."""
-    return journal.parent / "stop"
 
 
 _SIGNED: Final = re.compile(r"by (\S+?)(?:: (.*))?", re.DOTALL)  # as `gpu-watchdog stop` writes it

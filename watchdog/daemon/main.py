@@ -22,7 +22,7 @@ from watchdog.daemon.actions.last_look import FRESH_S, LastLook, Next, PendingCy
 from watchdog.daemon.actions.mps import NodeDrains
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.cycle_report import report_of
-from watchdog.daemon.enforcement import Environment, Permission, stop_file
+from watchdog.daemon.enforcement import Environment, Permission
 from watchdog.daemon.file_events import FileEvents
 from watchdog.daemon.maintenance import MaintenanceWatch
 from watchdog.daemon.quiet_ticks import QuietTicks
@@ -33,7 +33,7 @@ from watchdog.daemon.utilization import UtilizationLog
 from watchdog.node.drivers.protocol import Driver, DriverReading
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
-from watchdog.options import Options
+from watchdog.options import Options, stop_file
 
 # How often the stop file, the policy file and the lock are checked, which takes little more than a stat each; while the
 # loop rests, and the kernel reports every change to them, only with the reading that ends the rest.

@@ -13,7 +13,6 @@ from watchdog.core.plan import CycleReport, Outcome
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import Resting, Ticks
 from watchdog.core.units import format_duration
-from watchdog.daemon.enforcement import problems, remedies, stop_file
 from watchdog.daemon.sources import NO_PODS, missing_sources, uses_api
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
@@ -27,13 +26,14 @@ from watchdog.journal.recorder import Recorder
 from watchdog.journal.utilization import node_hours
 from watchdog.journal.writer import JournalWriter
 from watchdog.node.drivers.thread import FIRST_LONG_PAUSE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, PulseState, ReadCost
-from watchdog.options import Options
+from watchdog.options import Options, stop_file
 from watchdog.past.hour import recorded_hour
 from watchdog.report.card_hours import bounded, encode_hours
 from watchdog.report.changes import Change, ChangeKind, Changes
 from watchdog.report.events import pod_events
 from watchdog.report.recent import LastAction
 from watchdog.report.sentences.node import maintenance_line
+from watchdog.report.sentences.suspension import problems, remedies
 from watchdog.report.status_build import changes_status
 from watchdog.report.text import span
 

@@ -19,8 +19,8 @@ from watchdog.core.brakes import (
     owner_of,
 )
 from watchdog.core.listed import ListedByPod, merged
-from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
-from watchdog.core.plan import DRAIN, PlanEntry, Result
+from watchdog.core.model import DRAIN, MaintenanceStart, Now, Pod, ProcessKey
+from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.transfers import Transfer, TransferWindow, Windows
 from watchdog.journal.errors import RowError
 from watchdog.journal.recording import pack_pod, unpack_pod

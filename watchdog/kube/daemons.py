@@ -11,9 +11,9 @@ import msgspec
 import tenacity
 from urllib3.exceptions import ReadTimeoutError
 
-from watchdog.core.errors import Problem, WatchdogError
+from watchdog.core.errors import Problem
 from watchdog.kube.client import LARGEST_RESPONSE, LONGEST_READ_S, Api, ApiResponse, Query
-from watchdog.kube.failure import ApiError, ApiExcessError, ApiUnreachableError
+from watchdog.kube.failure import ApiError, ApiExcessError, ApiUnreachableError, DaemonError
 from watchdog.kube.wire import DECODE_ERRORS, decode_json
 from watchdog.options import ListenError, parse_listen
 
@@ -218,14 +218,6 @@ class Daemons:
 def down_problem(daemon: DaemonPod) -> Problem:
     """Why a daemon can't answer, with the remedy."""
     return Problem(daemon.down, f"see `kubectl -n {daemon.namespace} describe pod {daemon.name}`")
-
-
-class DaemonError(WatchdogError):
-    """A question to one daemon, or to the API server about all of them, has no answer."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
 
 
 def find_daemons(api: Api, namespace: str = "") -> Daemons:

@@ -47,6 +47,14 @@ class ApiExcessError(ApiUnreachableError):
     """A response is larger, or takes longer, than any that is read."""
 
 
+class DaemonError(WatchdogError):
+    """A question to one daemon, or to the API server about all of them, has no answer."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # By a part of the message of InClusterConfigLoader in kubernetes/config/incluster_config.py.
 _IN_POD: Final = {

@@ -5,17 +5,18 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 import msgspec
 import urllib3
 
 from watchdog.core.errors import Problem
-from watchdog.kube.client import Api
-from watchdog.kube.daemons import DaemonError
-from watchdog.kube.failure import ApiError, explain
+from watchdog.kube.failure import ApiError, DaemonError, explain
 from watchdog.kube.wire import DECODE_ERRORS, decode_json
+
+if TYPE_CHECKING:
+    from watchdog.kube.client import Api
 
 _LIMIT_S: Final = 30.0
 _LARGEST: Final = 64 * 2**20  # bytes; 5,000 nodes give some 5 MiB
@@ -85,7 +86,7 @@ def ask_url(url: str, headers: Mapping[str, str]) -> Ask:
     return ask
 
 
-def ask_service(api: Api, service: str) -> Ask:
+def ask_service(api: "Api", service: str) -> Ask:
     """How a Prometheus is asked that is the service `NAMESPACE/NAME:PORT` of a cluster, through its API server."""
     namespace, _, name = service.partition("/")
     name, _, port = name.partition(":")

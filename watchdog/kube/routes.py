@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from watchdog.core.errors import Problem
 from watchdog.kube.client import Api, ApiResponse
-from watchdog.kube.daemons import WHOLE_ANSWER_S, DaemonError, DaemonPod, down_problem, request
-from watchdog.kube.failure import ApiExcessError
+from watchdog.kube.daemons import WHOLE_ANSWER_S, DaemonPod, down_problem, request
+from watchdog.kube.failure import ApiExcessError, DaemonError
 from watchdog.kube.streams import HangsError, ask_by_port_forward, excess, log_remedy, right_remedy
 
 Via = Literal["proxy", "port-forward"]

@@ -19,8 +19,8 @@ import websocket
 
 from watchdog.core.errors import Problem
 from watchdog.kube.client import Api, ApiResponse
-from watchdog.kube.daemons import ANSWER_S, WHOLE_ANSWER_S, DaemonError, DaemonPod
-from watchdog.kube.failure import ApiError, explain
+from watchdog.kube.daemons import ANSWER_S, WHOLE_ANSWER_S, DaemonPod
+from watchdog.kube.failure import ApiError, DaemonError, explain
 from watchdog.kube.official import ApiException
 from watchdog.kube.wire import DECODE_ERRORS
 

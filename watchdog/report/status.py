@@ -13,8 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from watchdog.core.errors import WatchdogError
-from watchdog.core.model import MAINTENANCE
-from watchdog.core.plan import is_signal
+from watchdog.core.model import MAINTENANCE, is_signal
 from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST, parse_percent
 from watchdog.report.text import inert, rfc3339

@@ -17,7 +17,7 @@ from watchdog.cli.demo.screen import (
     plain_line,
     screen_for,
 )
-from watchdog.cli.rows import ASCII, BLOCKS, Signs
+from watchdog.cli.views import ASCII, BLOCKS, Signs
 
 
 @pytest.mark.parametrize(

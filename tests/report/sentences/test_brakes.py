@@ -13,11 +13,11 @@ from watchdog.core.hazards import Hazard, HazardRole
 from watchdog.core.model import ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
-from watchdog.daemon.enforcement import REMEDIES
 from watchdog.report.changes import outcome_changes
 from watchdog.report.sentences import brakes as idle_words
 from watchdog.report.sentences.action import explanation, outcome_note
 from watchdog.report.sentences.following import forecast, note
+from watchdog.report.sentences.suspension import REMEDIES
 from watchdog.report.sentences.usage import threshold_text
 
 BOUND = policy(

@@ -18,7 +18,7 @@ from watchdog.cli.demo.sim import RunningPod, SimDriver, SimNode, SimProcfs
 from watchdog.cli.demo.story import Story
 from watchdog.cli.program import program_name
 from watchdog.config.watch import PolicyFile
-from watchdog.daemon.enforcement import REMEDIES, Environment
+from watchdog.daemon.enforcement import Environment
 from watchdog.daemon.main import Daemon
 from watchdog.export.log import configure
 from watchdog.journal.errors import JournalError
@@ -27,6 +27,7 @@ from watchdog.node.process import pidfd_supported
 from watchdog.node.process_table import ProcessTable
 from watchdog.node.scan import Scanner
 from watchdog.options import Options
+from watchdog.report.sentences.suspension import REMEDIES
 
 _FRAME_S: Final = 0.1
 _NEXT: Final = (

@@ -6,11 +6,12 @@ from typing import Final, TextIO
 
 from rich.text import Text
 
-from watchdog.cli.rows import ASCII, Choice, Signs, TopRow, chosen, prepare
+from watchdog.cli.rows import TopRow, chosen
 from watchdog.cli.tables import Cell, cut, printed, text, wrapped
 from watchdog.cli.terminal import size_of
 from watchdog.cli.top_keys import Selection
 from watchdog.cli.top_view import ScreenFrame, account_lines, gpu_lines
+from watchdog.cli.views import ASCII, Choice, Signs, prepare
 from watchdog.report.status import Status
 from watchdog.report.text import byte_cell, has_colour
 

@@ -7,8 +7,8 @@ from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_enforce, to_observe, warning
 from watchdog.core.plan import StopNote
 from watchdog.core.units import format_bytes
-from watchdog.daemon.enforcement import stop_file as stop_path
 from watchdog.journal.lock import lock_path
+from watchdog.options import stop_file as stop_path
 from watchdog.report.sentences.node import reason_given
 
 _REMOTE: Final = frozenset(

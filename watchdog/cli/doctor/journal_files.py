@@ -11,11 +11,12 @@ from typing import Final
 from urllib.parse import quote
 
 from watchdog.cli.doctor.facts import JournalFacts, JournalKind
-from watchdog.daemon.enforcement import StopFile, stop_file
+from watchdog.daemon.enforcement import StopFile
 from watchdog.journal.errors import CorruptError, JournalError, explain
 from watchdog.journal.file import MAGIC, quick_check
 from watchdog.journal.lock import NodeLock, check_lock
 from watchdog.journal.schema import APPLICATION_ID, check_version
+from watchdog.options import stop_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from watchdog.core.assessment import Assessment, Attribution, Inputs
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
-from watchdog.core.model import Now, ProcessKey, Snapshot
-from watchdog.core.plan import Objection, OpenCycle, Outcome, PlanEntry, Result, Sent, is_signal
+from watchdog.core.model import Now, ProcessKey, Snapshot, is_signal
+from watchdog.core.plan import Objection, OpenCycle, Outcome, PlanEntry, Result, Sent
 from watchdog.core.transfers import Windows
 from watchdog.daemon.actions.last_look import LastLook
 

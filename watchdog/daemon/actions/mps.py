@@ -13,9 +13,9 @@ from weakref import WeakSet
 
 from watchdog.clock import Bell
 from watchdog.core.assessment import AccountKey, Attribution, Inputs, KnownDrains
-from watchdog.core.model import Now, ProcessKey
+from watchdog.core.model import DRAIN, Now, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult, is_client, may_be_client, mps_gpus
-from watchdog.core.plan import DRAIN, PlanEntry
+from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.daemon.actions.action import ActionReading
 from watchdog.daemon.actions.clearance import Clearance, Clearances

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from watchdog.core.assessment import Assessment
-from watchdog.core.model import Node, Owner, elapsed_s
-from watchdog.core.plan import Count, Outcome, PlanEntry, Result, Sent, is_signal
+from watchdog.core.model import Node, Owner, elapsed_s, is_signal
+from watchdog.core.plan import Count, Outcome, PlanEntry, Result, Sent
 from watchdog.core.policy import Do, Policy, Step
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.report.advice import advice

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from watchdog.core.hazards import Hazard, HazardRole
-from watchdog.core.plan import DRAIN, PlanEntry, Sent
+from watchdog.core.model import DRAIN
+from watchdog.core.plan import PlanEntry, Sent
 from watchdog.core.policy import Policy
 from watchdog.core.units import format_bytes
 from watchdog.report.status import PinnedTotalStatus
