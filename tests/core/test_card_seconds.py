@@ -11,9 +11,10 @@ import pytest
 
 from tests.worlds import Gi, assessed, at, gpu, owner, pod, policy, process, snapshot, use
 from watchdog.core.assessment import Assessment
+from watchdog.core.meter import UtilizationMeter
 from watchdog.core.model import Pod, Snapshot
 from watchdog.core.policy import Idle
-from watchdog.core.utilization import CardSeconds, CardUtilization, UtilizationMeter, UtilizationReading
+from watchdog.core.utilization import CardSeconds, CardUtilization, UtilizationReading
 
 DAY_S: Final = 86400
 READ_EVERY_S: Final = 10

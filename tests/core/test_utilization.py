@@ -8,16 +8,10 @@ import pytest
 
 from tests.worlds import Gi, gpu, pod, snapshot
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Verdict
+from watchdog.core.meter import UtilizationMeter
 from watchdog.core.model import MigParent, MpsSigns, Now, ProcessKey, Snapshot
 from watchdog.core.policy import Idle
-from watchdog.core.utilization import (
-    CardUtilization,
-    Holder,
-    IdleTimes,
-    Utilization,
-    UtilizationMeter,
-    UtilizationReading,
-)
+from watchdog.core.utilization import CardUtilization, Holder, IdleTimes, Utilization, UtilizationReading
 
 CARD: Final = "GPU-0"
 SIZE: Final = 80 * Gi

@@ -24,9 +24,10 @@ from tests.worlds import Gi, at, container, gpu, pod, process, rule, snapshot, u
 from tools.metrics_reference import POLICY, number_of_series
 from watchdog.config.load import load_policy
 from watchdog.core.brakes import Brake
+from watchdog.core.meter import UtilizationMeter
 from watchdog.core.model import MigParent, Use
 from watchdog.core.plan import CycleReport, Result
-from watchdog.core.utilization import CardUtilization, Utilization, UtilizationMeter, UtilizationReading
+from watchdog.core.utilization import CardUtilization, Utilization, UtilizationReading
 from watchdog.export.catalogue import FAMILIES, MetricKind, Per
 from watchdog.export.metrics import Metrics
 from watchdog.report.recent import MOST

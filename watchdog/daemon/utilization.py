@@ -7,18 +7,11 @@ from typing import Final
 
 from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import in_this_boot_s
+from watchdog.core.meter import UtilizationMeter
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
 from watchdog.core.quiet import LONGEST_REST_S
-from watchdog.core.utilization import (
-    CardSeconds,
-    IdleTimes,
-    Spender,
-    SpentByHour,
-    Utilization,
-    UtilizationMeter,
-    UtilizationReading,
-)
+from watchdog.core.utilization import CardSeconds, IdleTimes, Spender, SpentByHour, Utilization, UtilizationReading
 from watchdog.journal.writer import JournalWriter
 from watchdog.report.card_hours import HOUR_S
 

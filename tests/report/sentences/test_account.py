@@ -15,10 +15,11 @@ from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
 from watchdog.core.ledger import UnderWay
+from watchdog.core.meter import card_sizes
 from watchdog.core.model import Claim, ClaimedDevice, Gap, GapReason, Place, PlaceKind
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Declaration, Protect
-from watchdog.core.utilization import CardUtilization, card_sizes
+from watchdog.core.utilization import CardUtilization
 from watchdog.report.sentences.account import account_paragraphs, account_sentences
 from watchdog.report.sentences.usage import idle_card_hours, utilization_unknown
 from watchdog.report.status import (
