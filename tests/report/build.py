@@ -259,7 +259,7 @@ _CHANGES: WeakKeyDictionary[Journal, Changes] = WeakKeyDictionary()
 
 def record(journal: Journal, report: CycleReport) -> None:
     """Write down what is new in a report, as the daemon does."""
-    journal.write(journal.rows_of(report, _CHANGES.setdefault(journal, Changes()).since(report)))
+    journal.write(journal.report_rows.of(report, _CHANGES.setdefault(journal, Changes()).since(report)))
 
 
 def utilized() -> CycleReport:

@@ -11,7 +11,7 @@ from watchdog import clock
 from watchdog.core.brakes import BrakeMemory
 from watchdog.core.listed import ListedByPod
 from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
-from watchdog.core.plan import CycleReport, PlanEntry, Result
+from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.core.transfers import Windows
 from watchdog.core.utilization import IdleTimes, SpentByHour
@@ -31,57 +31,53 @@ from watchdog.journal.actions import (
 )
 from watchdog.journal.errors import JournalError
 from watchdog.journal.file import LOST, JournalFile, Queue
+from watchdog.journal.recent import read_intention, read_last, read_recent
 from watchdog.journal.rows import (
     INSERT,
+    ReportRows,
     Row,
     action_of,
     base_row,
     bound,
     entry_columns,
-    row_of,
     signalled_sentence,
     taken_action,
 )
-from watchdog.journal.schema import COLUMNS, Statement, is_blank, prune
+from watchdog.journal.schema import Statement, is_blank, prune
 from watchdog.journal.utilization import add_card_seconds, read_idle, write_idle
-from watchdog.report.changes import BEGUN, BLOCKED, ENDED, Change, ChangeKind, Changes, action_events
-from watchdog.report.recent import EVENTS, KEPT_S, LAST_KEPT_S, MOST, MOST_ACTIONS, LastAction, Recent
+from watchdog.report.changes import ChangeKind, action_events
+from watchdog.report.recent import LastAction, Recent
 from watchdog.report.sentences.action import end_note, release_note
 from watchdog.report.sentences.following import begun_note
 
-_ENDS: Final = (ChangeKind.WARNED, *ENDED, *BLOCKED)
-_NAMED: Final = ", ".join(f"'{event.value}'" for event in _ENDS)
-# A row with a time in the future was written with a wrong clock.
-_SELECT_LATELY: Final = (
-    "SELECT namespace, pod, coalesce(container, ''), do, result, rule, uid, wall_s FROM occurrence "
-    f"WHERE wall_s BETWEEN :since AND :now AND event IN ({_NAMED}) AND result IS NOT NULL "
-    "AND result <> 'withdrawn' AND namespace IS NOT NULL AND do IS NOT NULL AND rule IS NOT NULL "
-    "ORDER BY id DESC LIMIT :most"
-)
-_ALL_COLUMNS: Final = ", ".join(COLUMNS)
-_NAMED_RECENT: Final = ", ".join(f"'{event}'" for event in EVENTS)
-# Two bounded queries instead of one over the whole day, which can have thousands of occurrences. An action has a
-# handful of rows of these kinds, one on a fork bomb some twenty.
-_SELECT_RECENT: Final = (
-    f"SELECT {_ALL_COLUMNS} FROM occurrence WHERE wall_s > :since AND event IN ({_NAMED_RECENT}) AND id IN ("
-    "SELECT id FROM (SELECT id FROM occurrence WHERE action_id IN "
-    "(SELECT id FROM action WHERE wall_s > :since ORDER BY id DESC LIMIT :most)) "
-    "UNION ALL "
-    "SELECT id FROM (SELECT id FROM occurrence "
-    f"WHERE wall_s > :since AND action_id IS NULL AND event IN ({_NAMED_RECENT}) "
-    "ORDER BY wall_s DESC LIMIT :most)"
-    ") ORDER BY id"
-)
-_SELECT_INTENTION: Final = f"SELECT {_ALL_COLUMNS} FROM occurrence WHERE action_id = ? AND event = 'intended'"
-_MOST_CONTEXTS: Final = 1000
+_MOST_INTENTIONS: Final = 1000
 _RESTORED: Final = (
     "journal {path} was {changed} while the daemon was running: {lacked} records of kills and evictions, which the "
     "brakes need or which are in progress, were written to it again; the history before this may be missing"
 )
-# Actions write these themselves, immediately, and not with the later report.
-_WRITTEN_BY_ACTIONS: Final = frozenset({*BEGUN, *ENDED, ChangeKind.RELEASED})
 _CLOSE_EVERY_S: Final = 0.02
 _FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE, Result.WITHDRAWN})
+
+
+class _IntentionRows:
+    """The rows of the intentions of actions in progress, whose columns their later rows repeat."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Row] = {}
+
+    def row(self, action: int) -> Row:
+        """The row of an action's intention; empty if it is not known."""
+        return self._rows.get(action, {})
+
+    def add(self, action: int, row: Row) -> None:
+        """Keep the row of an intention; beyond a limit the oldest is forgotten."""
+        self._rows[action] = row
+        while len(self._rows) > _MOST_INTENTIONS:
+            del self._rows[next(iter(self._rows))]
+
+    def remove(self, action: int) -> None:
+        """Forget an action that has no further rows."""
+        self._rows.pop(action, None)
 
 
 class Journal:
@@ -90,7 +86,7 @@ class Journal:
     Only `open`, `intend`, `record_loss`, `unfinished`, `drained`, `last_actions`, `idle_times` and `add_utilization`
     raise (JournalError). What other methods can't write is kept in memory, up to a limit, and written once the disk can
     be written again. `recent` has the recent actions. `kept` is what this daemon remembers of it, for its next journal.
-    `is_blank`: nothing had ever been written to it when it was opened.
+    `report_rows` makes the rows for `write`. `is_blank`: nothing had ever been written to it when it was opened.
     """
 
     def __init__(
@@ -105,11 +101,11 @@ class Journal:
         self.limits = limits
         self.kept = kept or RestoredActions()
         self.recent = Recent()
+        self.report_rows = ReportRows(node, remedies)
         self._file = file
         self._node = node
-        self._introduction: Changes | None = Changes(remedies)
         self._queue = Queue(file, node)
-        self._contexts: dict[int, Row] = {}  # the row of each action's intention, whose columns its later rows repeat
+        self._intentions = _IntentionRows()
         self.is_blank: bool = file.with_connection(is_blank)
         self._changed = "lost or replaced"  # reported only if it lacks something that is remembered
         self._merge()
@@ -165,13 +161,13 @@ class Journal:
         self._file.transaction(write)
         self.kept.add(action, begun)
         self.recent.add_row(values)
-        self._remember(number, row)
+        self._intentions.add(number, row)
         return number
 
     def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
         """Record which processes got which signal."""
         sent = tuple(keys)
-        sentence = signalled_sentence(self._context(action), signal, sent)
+        sentence = signalled_sentence(self._intentions.row(action), signal, sent)
         self._put(action, "signalled", now, sentence, {"detail": f"{signal} {encode(sent)}"})
 
     def withdraw(self, action: int, reason: str, now: Now) -> None:
@@ -182,7 +178,7 @@ class Journal:
 
     def end(self, action: int, result: Result, reason: str, now: Now, *more: Statement) -> None:
         """Record the end of an action: its processes are dead, its eviction was accepted, it failed or was stopped."""
-        context = self._context(action)
+        context = self._intentions.row(action)
         event = action_events(action_of(context.get("do"))).ended.value
         update = "UPDATE action SET result = :result, ended_s = :at WHERE id = :action_id"
         values = {"result": result.value, "at": now.wall_s, "action_id": action}
@@ -197,10 +193,10 @@ class Journal:
         """Record how long an action's memory took to be seen free; None if it was not, in time."""
         update = "UPDATE action SET released_s = :at, release_s = :release_s WHERE id = :action_id"
         values = {"at": now.wall_s, "release_s": release_s, "action_id": action}
-        sentence = release_note(taken_action(self._context(action), Result.DONE, reason, release_s))
+        sentence = release_note(taken_action(self._intentions.row(action), Result.DONE, reason, release_s))
         self._put(action, ChangeKind.RELEASED.value, now, sentence, {"reason": reason or None}, (update, values))
         self.kept.remove(action)
-        self._contexts.pop(action, None)
+        self._intentions.remove(action)
 
     def breaker(self, opened: Now | None) -> None:
         """Record when the breaker opened; None: it has closed. If that can't be written now, it is written later."""
@@ -261,19 +257,6 @@ class Journal:
         """Record an event of the daemon itself: that it started, stopped, or rejected a policy."""
         self.write([base_row(event, self._node, now, sentence)])
 
-    def rows_of(self, report: CycleReport, changes: Iterable[Change]) -> list[Row]:
-        """The rows of a report's changes, without disk access.
-
-        The first report is recorded in full, since the journal may have been opened long after the daemon started.
-        """
-        introduction, self._introduction = self._introduction, None
-        return [
-            row_of(item, self._node, report)
-            for item in (changes if introduction is None else introduction.since(report))
-            if not item.is_repeated
-            and (item.event not in _WRITTEN_BY_ACTIONS or item.outcome is None or item.outcome.number is None)
-        ]
-
     def write(self, rows: Iterable[Row]) -> None:
         """Write these rows."""
         self._queue.put([self._statement(row) for row in rows])
@@ -299,9 +282,7 @@ class Journal:
 
     def last_actions(self, now: Now) -> tuple[LastAction, ...]:
         """The actions on pods in the last 15 minutes, oldest first; JournalError."""
-        values = {"since": now.wall_s - LAST_KEPT_S, "now": now.wall_s, "most": MOST}
-        rows = self._file.with_connection(lambda connection: connection.execute(_SELECT_LATELY, values).fetchall())
-        return tuple(LastAction(labels=row[:6], uid=row[6], wall_s=row[7]) for row in reversed(rows))
+        return self._file.with_connection(lambda connection: read_last(connection, now.wall_s))
 
     def prune(self, now: Now) -> None:
         """Delete what is beyond the limits of age and size, but never an unfinished action."""
@@ -351,8 +332,8 @@ class Journal:
 
     def _put(self, action: int, event: str, now: Now, sentence: str, columns: Row, *updates: Statement) -> None:
         """Queue an occurrence of an action, with the columns of its intention, after these updates."""
-        row = self._context(action) | base_row(event, self._node, now, sentence) | {"action_id": action, "detail": None}
-        self._queue.put([*updates, self._statement(row | columns)])
+        base = base_row(event, self._node, now, sentence) | {"action_id": action, "detail": None}
+        self._queue.put([*updates, self._statement(self._intentions.row(action) | base | columns)])
 
     def _statement(self, row: Row) -> Statement:
         values = bound(row)
@@ -360,21 +341,11 @@ class Journal:
         return INSERT, values
 
     def _read_recent(self, connection: sqlite3.Connection) -> None:
-        values = {"since": clock.now().wall_s - KEPT_S, "most": MOST_ACTIONS}
-        for row in connection.execute(_SELECT_RECENT, values):
-            self.recent.add_row(dict(zip(COLUMNS, row, strict=True)))
+        for row in read_recent(connection, clock.now().wall_s):
+            self.recent.add_row(row)
 
     def _read_unfinished(self, connection: sqlite3.Connection) -> tuple[UnfinishedAction, ...]:
         actions = read_unfinished(connection)
         for action in actions:
-            row = connection.execute(_SELECT_INTENTION, (action.number,)).fetchone()
-            self._remember(action.number, dict(zip(COLUMNS, row, strict=True)) if row is not None else {})
+            self._intentions.add(action.number, read_intention(connection, action.number))
         return tuple(actions)
-
-    def _context(self, action: int) -> Row:
-        return self._contexts.get(action, {})
-
-    def _remember(self, action: int, context: Row) -> None:
-        self._contexts[action] = context
-        while len(self._contexts) > _MOST_CONTEXTS:
-            del self._contexts[next(iter(self._contexts))]

@@ -1,5 +1,6 @@
 """The rows of the journal: the columns and the sentence of each occurrence."""
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from watchdog.core.assessment import Assessment
@@ -8,7 +9,7 @@ from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST
 from watchdog.journal.schema import COLUMNS
-from watchdog.report.changes import Change
+from watchdog.report.changes import BEGUN, ENDED, Change, ChangeKind, Changes
 from watchdog.report.sentences.action import TakenAction, by_rule
 from watchdog.report.sentences.draining import asked_to_end, is_drain
 from watchdog.report.sentences.usage import threshold_text
@@ -17,6 +18,8 @@ from watchdog.report.text import capital, count, inert
 Value = str | int | float | None
 Row = dict[str, Value]
 _LONGEST: Final = 4096
+# Actions write these themselves, immediately, and not with the later report.
+_WRITTEN_BY_ACTIONS: Final = frozenset({*BEGUN, *ENDED, ChangeKind.RELEASED})
 
 INSERT: Final = (
     f"INSERT INTO occurrence ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + column for column in COLUMNS)})"
@@ -35,7 +38,28 @@ def base_row(event: str, node: str, now: Now, sentence: str) -> Row:
     }
 
 
-def row_of(item: Change, node: str, report: CycleReport) -> Row:
+class ReportRows:
+    """The rows of what each report of a daemon changes, made by the loop and without disk access.
+
+    The first report is recorded in full, since the journal may have been opened long after the daemon started.
+    """
+
+    def __init__(self, node: str, remedies: Mapping[str, str] | None) -> None:
+        self._node = node
+        self._introduction: Changes | None = Changes(remedies)
+
+    def of(self, report: CycleReport, changes: Iterable[Change]) -> list[Row]:
+        """The rows of a report's changes, except those that actions write themselves."""
+        introduction, self._introduction = self._introduction, None
+        return [
+            _row_of(item, self._node, report)
+            for item in (changes if introduction is None else introduction.since(report))
+            if not item.is_repeated
+            and (item.event not in _WRITTEN_BY_ACTIONS or item.outcome is None or item.outcome.number is None)
+        ]
+
+
+def _row_of(item: Change, node: str, report: CycleReport) -> Row:
     """The row of a change."""
     row = base_row(item.event.value, node, item.at, item.sentence)
     row |= {"policy": report.policy.sha256, "detail": item.detail or None}

@@ -181,7 +181,7 @@ class JournalWriter:
 
     def record(self, report: CycleReport, changes: Iterable[Change]) -> None:
         """Write a report's changes; without any, nothing is written."""
-        rows = self._journal.rows_of(report, changes) if self._journal is not None else []
+        rows = self._journal.report_rows.of(report, changes) if self._journal is not None else []
         if rows:
             self._put(lambda journal: journal.write(rows), may_be_lost=True)
 
