@@ -177,7 +177,7 @@ def test_equal_readings_repeat_a_quiet_cycle(daemon: Daemon) -> None:
         last = daemon._cycle.ledger.last_cycle
         assert last is not None
         assert last.boottime_s - clock.now().boottime_s == pytest.approx(after_s, abs=0.5)
-    assert daemon._sinks._endpoints.health_status().cycles == 5
+    assert daemon._sinks._endpoints.health.status.cycles == 5
     assert b"gpu_watchdog_cycle_duration_seconds_count 5" in render(daemon._sinks._metrics.registry, openmetrics=False)
     assert repeats(daemon, reading, 30.0 + daemon._policy.reset_after_s) is False
 
@@ -205,7 +205,7 @@ def test_a_sink_that_fails_ten_times_in_a_row_ends_the_daemon(daemon: Daemon, fa
     reading = DriverReading(driver="0", interface="NVML")
     for number in range(10):
         repeats(daemon, reading, float(number))
-        assert daemon._sinks._endpoints.health_status().cycles == number + 1
+        assert daemon._sinks._endpoints.health.status.cycles == number + 1
     assert daemon._exit_code == code
     assert daemon._failures == (10 if code else 0)
 
@@ -338,7 +338,7 @@ def test_an_expensive_pulse_is_logged_once(daemon: Daemon, capsys: pytest.Captur
     configure()
     for cost in (None, cheap, expensive, None, expensive, None, cheap, cheap):
         daemon._sinks.note_pulse(cost)
-        assert daemon._sinks._endpoints.health_status().pulse_s == (None if cost is None else cost.seconds)
+        assert daemon._sinks._endpoints.health.status.pulse_s == (None if cost is None else cost.seconds)
     messages = [json.loads(line)["message"] for line in capsys.readouterr().err.splitlines()]
     assert [text.partition(":")[0].partition(" takes")[0] for text in messages] == [
         "the pulse pauses, since reading the memory counters",

@@ -162,12 +162,12 @@ def _unready_lines(tmp_path: Path) -> Iterator[str]:
     """The reasons that the endpoints and the lock give, each made by its own cause."""
     past = at(0)
     endpoints = Endpoints(Metrics(), 1.0, now=lambda: past)
-    yield from endpoints.readiness().lines
+    yield from endpoints.health.readiness().lines
     past = at(60)
-    yield from endpoints.readiness().lines
+    yield from endpoints.health.readiness().lines
     endpoints.publish(climbing())
     past = at(120)
-    yield from endpoints.readiness().lines
+    yield from endpoints.health.readiness().lines
     held, second = NodeLock(tmp_path / "journal.db"), NodeLock(tmp_path / "journal.db")
     assert held.acquire()
     assert not second.acquire()

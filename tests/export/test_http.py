@@ -89,7 +89,7 @@ def test_health_follows_the_cycles(site: Site) -> None:
         site.clock.second += 0.1
         response, body = site.get("/healthz")
         assert response.status == 503
-        assert body.decode().startswith(site.endpoints.health_status().unready[0])
+        assert body.decode().startswith(site.endpoints.health.status.unready[0])
 
 
 def test_readiness_gives_its_reasons(site: Site) -> None:
@@ -97,7 +97,7 @@ def test_readiness_gives_its_reasons(site: Site) -> None:
 
     Point 38: a daemon that should enforce and does not reports it.
     """
-    site.endpoints.unready = ("the pod list is 4m old", "another watchdog\nholds the lock")
+    site.endpoints.health.unready = ("the pod list is 4m old", "another watchdog\nholds the lock")
     response, body = site.get("/readyz")
     assert response.status == 503
     assert body.decode().splitlines() == [
@@ -105,7 +105,7 @@ def test_readiness_gives_its_reasons(site: Site) -> None:
     ]  # fmt: skip
     site.endpoints.publish(quiet())
     assert site.get("/readyz")[1].count(b"\n") == 2
-    site.endpoints.unready = ()
+    site.endpoints.health.unready = ()
     response, body = site.get("/readyz")
     assert (response.status, body) == (200, b"ok\n")
     site.endpoints.publish(quiet(suspended=("pid_namespace",), enforcing=False))

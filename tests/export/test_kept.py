@@ -176,11 +176,11 @@ def test_what_changes_in_a_cycle_is_there_at_once(endpoints: Endpoints) -> None:
         assert page in html(endpoints)
         assert status(endpoints)["accounts"][0]["verdict"] == verdict
         assert value(scraped(endpoints), "accounts", verdict="over") == over
-    endpoints.unready = ("no lock",)
+    endpoints.health.unready = ("no lock",)
     assert status(endpoints)["health"]["unready"] == ["no lock"]
     endpoints.set_journal("the disk is full", None)
     assert status(endpoints)["health"]["journal"] == "the disk is full"
-    endpoints.policy_error = "no such key"
+    endpoints.health.policy_error = "no such key"
     assert status(endpoints)["health"]["policy_error"] == "no such key"
     endpoints.metrics.policy_reload(ok=False, wall_s=5.0)
     assert value(scraped(endpoints), "policy_last_reload_successful") == 0

@@ -41,7 +41,7 @@ def test_the_durations_of_the_last_cycles(spans: list[float], last: float | None
 def test_before_the_first_cycle_nothing_of_it_is_known(endpoints: Endpoints, clock: Clock) -> None:
     """A daemon that has just begun says so, and invents no numbers."""
     clock.second = 2
-    row = encode(endpoints.health_status())
+    row = encode(endpoints.health.status)
     assert (row["ready"], row["unready"], row["uptime_s"]) == (False, ("no cycle has completed yet",), 2)
     unknown = ("last_cycle_s", "last_cycle_ago_s", "cycle_p99_s", "api", "blind_since", "policy_error", "hangs_since")
     assert [row[key] for key in unknown] == [None] * len(unknown)
@@ -52,7 +52,7 @@ def test_while_a_cycle_hangs_the_answer_says_how_long(endpoints: Endpoints, cloc
     """The health is of the moment of the answer: a hanging loop is seen to grow old."""
     endpoints.publish(quiet())
     clock.second = 45
-    row = encode(endpoints.health_status())
+    row = encode(endpoints.health.status)
     assert (row["last_cycle_s"], row["last_cycle_ago_s"], row["cycles"], row["ready"]) == (0.006, 45, 1, False)
     assert row["unready"] == ("the last cycle completed 45s ago: the loop or a call to the driver is hung",)
 
@@ -66,14 +66,14 @@ def test_since_when_no_cycle_has_ended(
         clock.second = ended
         endpoints.publish(quiet())
     clock.second = now
-    row = encode(endpoints.health_status())
+    row = encode(endpoints.health.status)
     assert row["hangs_since"] == (rfc3339(at(since).wall_s) if since is not None else None)
 
 
 def test_where_it_looks_for_the_stop_file(endpoints: Endpoints) -> None:
     """The path of a daemon; a command that is none has none."""
-    assert encode(endpoints.health_status())["stop_file"] is None
-    assert encode(Endpoints(Metrics(), 1.0, stop_file="/j/stop").health_status())["stop_file"] == "/j/stop"
+    assert encode(endpoints.health.status)["stop_file"] is None
+    assert encode(Endpoints(Metrics(), 1.0, stop_file="/j/stop").health.status)["stop_file"] == "/j/stop"
 
 
 def test_since_when_it_is_blind(endpoints: Endpoints) -> None:
@@ -82,7 +82,7 @@ def test_since_when_it_is_blind(endpoints: Endpoints) -> None:
     seen = []
     for report in (quiet(4), one, two, quiet(8), three, replace(last, maintenance="the node is being upgraded")):
         endpoints.publish(report)
-        seen.append(endpoints.health_status().blind_since)
+        seen.append(endpoints.health.status.blind_since)
     assert seen == [None, at(5).wall_s, at(5).wall_s, None, at(9).wall_s, None]
 
 
@@ -100,13 +100,13 @@ def test_the_health_has_journal_and_policy(endpoints: Endpoints) -> None:
     """What is wrong with either is there until it is fixed, and what was done before a journal broke stays."""
     endpoints.set_journal("", (action(),))
     endpoints.set_journal("can't write the journal: no space left", None)
-    endpoints.policy_error = "policy.toml:3: rule[0].step[0].for: not a duration"
-    row = encode(endpoints.health_status())
+    endpoints.health.policy_error = "policy.toml:3: rule[0].step[0].for: not a duration"
+    row = encode(endpoints.health.status)
     assert (row["journal"], len(endpoints.recent)) == ("can't write the journal: no space left", 1)
     assert (row["policy_ok"], row["policy_error"]) == (False, "policy.toml:3: rule[0].step[0].for: not a duration")
     endpoints.set_journal("", ())
-    endpoints.policy_error = ""
-    row = encode(endpoints.health_status())
+    endpoints.health.policy_error = ""
+    row = encode(endpoints.health.status)
     assert (row["journal"], row["policy_ok"], row["policy_error"]) == ("ok", True, None)
 
 
@@ -114,11 +114,11 @@ def test_hostile_texts_are_inert() -> None:
     """A policy file can be called anything, and so can a journal."""
     evil = "\x1b[2J\u202e\udc80" + "x" * 5000
     endpoints = Endpoints(Metrics(), 1.0)
-    endpoints.unready = (evil,)
+    endpoints.health.unready = (evil,)
     endpoints.set_journal(evil, None)
-    endpoints.policy_error = evil
+    endpoints.health.policy_error = evil
     endpoints.publish(quiet(5, pods=PodList(gaps=(Gap(reason=GapReason.NODE, what=evil, problem=Problem(evil)),))))
-    text = json.dumps(encode(endpoints.health_status()), ensure_ascii=False)
+    text = json.dumps(encode(endpoints.health.status), ensure_ascii=False)
     assert text.isprintable()
     assert len(text) < 5000
 
@@ -126,5 +126,5 @@ def test_hostile_texts_are_inert() -> None:
 def test_uptime_is_of_the_clock_that_does_not_jump() -> None:
     """A wall clock that is set back shortens no uptime."""
     moments = iter([Now(boottime_s=10, wall_s=5000, boot_id=BOOT), *[Now(boottime_s=70, wall_s=0, boot_id=BOOT)] * 9])
-    standing = Endpoints(Metrics(), 1.0, lambda: next(moments)).health_status()
+    standing = Endpoints(Metrics(), 1.0, lambda: next(moments)).health.status
     assert (float(standing.started_at), standing.uptime_s) == (5000, 60)

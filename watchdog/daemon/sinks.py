@@ -324,7 +324,7 @@ class Sinks:
 
     def note_pulse(self, cost: ReadCost | None) -> None:
         """Publish what the pulse costs on this driver; log, once, that it is too expensive, or no longer."""
-        self._endpoints.pulse_cost = cost
+        self._endpoints.health.pulse_cost = cost
         if cost is not None:
             took = f"reading the memory counters takes {1000 * cost.seconds:.1f} ms on this driver"
             pauses = f"the pulse pauses, since {took}; readings come at `interval` until then"
@@ -364,7 +364,7 @@ class Sinks:
         self._policy = policy
         self.keeper.limits, self.keeper.brakes = policy.journal, policy.brakes
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
-        self._endpoints.policy_error = ""
+        self._endpoints.health.policy_error = ""
         self.record.set_limits(policy.journal)
         self._warn_of(policy)
 
@@ -389,13 +389,13 @@ class Sinks:
         before, self._unsettled = self._unsettled, unsettled
         if unsettled:
             self._refuse(unsettled, unsettled, now)
-        elif self._endpoints.policy_error == before:  # not loaded: the file is as it was before
+        elif self._endpoints.health.policy_error == before:  # not loaded: the file is as it was before
             self._metrics.policy_reload(ok=True, wall_s=now.wall_s)
-            self._endpoints.policy_error = ""
+            self._endpoints.health.policy_error = ""
 
     def _refuse(self, policy_error: str, message: str, now: Now) -> None:
         self._metrics.policy_reload(ok=False, wall_s=now.wall_s)
-        self._endpoints.policy_error = policy_error
+        self._endpoints.health.policy_error = policy_error
         self.daemon_log.write(ChangeKind.POLICY_REFUSED, message)
         self.record.record_event(ChangeKind.POLICY_REFUSED.value, message, now)
 
@@ -413,5 +413,5 @@ class Sinks:
 
     def _update_health(self) -> None:
         lock = [] if self.has_lock else [self.keeper.lock.problem or "the lock is not held"]
-        self._endpoints.unready = (*lock, *self._silence, *self._unready)
+        self._endpoints.health.unready = (*lock, *self._silence, *self._unready)
         self._endpoints.set_journal(self.keeper.problem, self.record.recent)

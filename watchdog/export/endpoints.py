@@ -6,17 +6,18 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
-from watchdog import __version__, clock
+from watchdog import clock
 from watchdog.core.errors import WatchdogError
 from watchdog.core.model import Now, elapsed_s
 from watchdog.core.plan import CycleReport, Result
-from watchdog.core.policy import longest_step_s, too_old_after_s
+from watchdog.core.policy import longest_step_s
 from watchdog.core.quiet import Resting, Ticks
 from watchdog.export.card_page import card_page, found_gpu
+from watchdog.export.health import Health
 from watchdog.export.history import HistoryQuery, NothingSeenError, history_document
 from watchdog.export.metrics import Metrics, render
 from watchdog.export.page import page
@@ -24,18 +25,14 @@ from watchdog.export.page_headline import PageInput, PageQuery
 from watchdog.export.pod_page import is_known, pod_page
 from watchdog.export.report import Reports
 from watchdog.export.subject_page import REFRESH_S, SubjectInput, SubjectQuery, nothing_of
-from watchdog.node.drivers.thread import ReadCost
 from watchdog.report.figures import all_gaps
-from watchdog.report.health import NO_CYCLE_YET, OK, Durations, api_state
+from watchdog.report.health import OK
 from watchdog.report.hour import Hour, Mark
 from watchdog.report.recent import KEPT_S
-from watchdog.report.sentences.node import suspensions
-from watchdog.report.status import ChangeStatus, HealthStatus, Moment, RecentStatus, Status, encode, json_seconds
+from watchdog.report.status import ChangeStatus, RecentStatus, Status, encode
 from watchdog.report.status_build import status_of
 from watchdog.report.summary import encoded, summary_of
-from watchdog.report.text import inert, span
 
-_LONGEST: Final = 1000
 # Of gzip: for a page of 1,900 series 0.8 ms and 11 kB; level 1 takes 0.3 ms and leaves 14 kB, level 9 1.8 ms and 10 kB.
 _LEVEL: Final = 6
 _KEPT_S: Final = 1.0
@@ -113,19 +110,6 @@ class PackedPage:
     refresh_s: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeResult:
-    """The result of a probe, and the lines that explain it."""
-
-    ok: bool
-    lines: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The response body."""
-        return "".join(f"{inert(line, 1000)}\n" for line in self.lines)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _CachedStatus:
     """The status of a cycle, and its JSON, made on first use."""
@@ -147,29 +131,6 @@ def _packed(document: Mapping[str, Any]) -> bytes:
     return gzip.compress(f"{json.dumps(document)}\n".encode(), compresslevel=1, mtime=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Finished:
-    report: CycleReport
-    at_s: float
-    number: int
-    resting: Resting | None = None
-
-    @property
-    def ticks(self) -> Ticks | None:
-        """The ticks that have repeated the cycle since."""
-        return self.resting.ticks() if self.resting is not None else None
-
-    @property
-    def took_s(self) -> tuple[float, ...]:
-        """How long each of these ticks took."""
-        return ticks.took_s if (ticks := self.ticks) is not None else ()
-
-    @property
-    def ended_s(self) -> float:
-        """The CLOCK_BOOTTIME at which the cycle, or the last tick that repeated it, was finished."""
-        return ticks.ended_s if (ticks := self.ticks) is not None else self.at_s
-
-
 class _Kept:
     """The responses that are kept for a second."""
 
@@ -185,9 +146,7 @@ class _Kept:
 class Endpoints:
     """The current responses. All state is replaced whole and never changed in place.
 
-    `remedies` gives the remedy for each reason of suspension, `stop_file` is the path that the daemon watches. The loop
-    sets `unready`, the reasons why the daemon is not ready; `policy_error`, why the policy file was rejected, or empty;
-    and `pulse_cost`, None while the pulse is off or not measured yet.
+    `remedies` gives the remedy for each reason of suspension, `stop_file` is the path that the daemon watches.
     """
 
     def __init__(
@@ -202,44 +161,28 @@ class Endpoints:
         """`report` reads card-hours since a Unix time from the journal, as `Reports` takes it."""
         self.metrics = metrics
         self.reports = Reports(report, now)
-        self.unready: tuple[str, ...] = ()
-        self.policy_error = ""
-        self.pulse_cost: ReadCost | None = None
+        self.health = Health(interval_s, now, stop_file)
+        self.hour = Hour()
         self._remedies: Mapping[str, str] = remedies or {}
-        self._stop_file = stop_file
         self._now = now
-        self._interval_s = interval_s
-        self._started = now()
-        self._finished: _Finished | None = None
         self._recent: tuple[RecentStatus, ...] = ()
         self._changes: tuple[ChangeStatus, ...] = ()
-        self.hour = Hour()
-        self._durations = Durations()
-        self._journal = OK
-        self._blind_since: Now | None = None
         self._gaps_since: Mapping[str, float] = {}
         self._kept = _Kept(lambda: now().boottime_s)
 
     def begin_rest(self, resting: Resting) -> None:
         """From now on, until the next cycle is published, show the last one as of its last tick."""
         self.metrics.begin_rest(resting)
-        if self._finished is not None:
-            self._finished = replace(self._finished, resting=resting)
+        self.health.begin_rest(resting)
 
     def publish(self, report: CycleReport, changes: Iterable[ChangeStatus] = (), ticks: Ticks | None = None) -> None:
         """Publish a finished cycle and what it has changed; or one that these ticks repeat, as of the last of them."""
         self._changes = (*reversed(tuple(changes)), *self._changes)[:_MOST_CHANGES]
         self.metrics.update(report, ticks)
         self._add_to_hour(report, is_repeated=ticks is not None)
-        self._interval_s = report.policy.interval_s
-        for took_s in (report.duration_s,) if ticks is None else ticks.took_s:
-            self._durations.add(took_s)
-        is_blind = report.snapshot.blind and report.maintenance is None
-        self._blind_since = (self._blind_since or report.at) if is_blind else None
         before, since_s = self._gaps_since, report.at.wall_s
         self._gaps_since = {gap.what: before.get(gap.what, since_s) for gap in all_gaps(report)}
-        at_s = self._now().boottime_s if ticks is None else ticks.ended_s
-        self._finished = _Finished(report=report, at_s=at_s, number=self._durations.count)
+        self.health.publish(report, ticks)
 
     def _add_to_hour(self, report: CycleReport, *, is_repeated: bool) -> None:
         at_s, snapshot = report.at.boottime_s, report.snapshot
@@ -257,17 +200,13 @@ class Endpoints:
 
         Without a journal no action is taken, so the previous actions remain valid.
         """
-        self._journal = problem or OK
+        self.health.journal = problem or OK
         self._recent = self._recent if recent is None else recent
 
     @property
     def report(self) -> CycleReport | None:
         """The last finished cycle, as of the last tick that repeated it; None before the first."""
-        finished = self._finished
-        if finished is None:
-            return None
-        latest = finished.resting.now() if finished.resting is not None else None
-        return latest[0] if latest is not None else finished.report
+        return self.health.report
 
     @property
     def recent(self) -> tuple[RecentStatus, ...]:
@@ -315,7 +254,7 @@ class Endpoints:
             return None
         now = self._now()
         # While cycles complete, what the last one read still holds.
-        known_s = now.boottime_s if self.health().ok else cached.at.boottime_s
+        known_s = now.boottime_s if self.health.liveness().ok else cached.at.boottime_s
         return _packed(history_document(query, self.hour, cached.status, known_s, now))
 
     def _current(self) -> _CachedStatus | None:
@@ -326,14 +265,12 @@ class Endpoints:
         report = self.report
         if report is None:
             return None
-        status = status_of(report, self.recent, self.health_status(), self._changes, self._gaps_since, self.hour)
+        status = status_of(report, self.recent, self.health.status, self._changes, self._gaps_since, self.hour)
         return _CachedStatus(status=status, at=report.at)
 
     def _state(self) -> tuple[object, ...]:
         """The state that the responses depend on, apart from the time."""
-        finished = self._finished
-        cycle = (finished.number, len(finished.took_s)) if finished is not None else None
-        return cycle, self.unready, self._journal, self.policy_error, self._recent
+        return *self.health.state, self._recent
 
     def subject_page(self, query: SubjectQuery) -> PackedPage | None:
         """The page of a pod or a GPU; None before the first cycle.
@@ -370,69 +307,9 @@ class Endpoints:
     def _page_input(self, now: Now, cached: _CachedStatus | None, query: PageQuery) -> PageInput:
         return PageInput(
             status=cached.status if cached is not None else None,
-            health=(cached.status.health if cached is not None else None) or self.health_status(),
+            health=(cached.status.health if cached is not None else None) or self.health.status,
             now_s=now.wall_s,
             passed_s=elapsed_s(cached.at, now) if cached is not None else 0.0,
             remedies=self._remedies,
             query=query,
         )
-
-    def health_status(self) -> HealthStatus:
-        """The health of the watchdog itself."""
-        now, finished, unready = self._now(), self._finished, tuple(self._reasons())
-        ended_s = finished.ended_s if finished is not None else self._started.boottime_s
-        ticks_s = finished.took_s if finished is not None else ()
-        api = api_state(finished.report.pods) if finished is not None else None
-        ago_s = max(now.boottime_s - ended_s, 0.0) if finished is not None else None
-        return HealthStatus(
-            version=__version__,
-            started_at=Moment(self._started.wall_s),
-            uptime_s=json_seconds(elapsed_s(self._started, now)),
-            ready=not unready,
-            unready=tuple(inert(line, _LONGEST) for line in unready),
-            last_cycle_s=_seconds(ticks_s[-1] if ticks_s else self._durations.last),
-            last_cycle_ago_s=_seconds(ago_s),
-            cycle_p99_s=_seconds(self._durations.p99),
-            cycles=self._durations.count + len(ticks_s),
-            journal=inert(self._journal, _LONGEST),
-            policy_ok=not self.policy_error,
-            policy_error=inert(self.policy_error, _LONGEST) or None,
-            api=inert(api, _LONGEST) if api is not None else None,
-            blind_since=Moment(self._blind_since.wall_s) if self._blind_since is not None else None,
-            hangs_since=None if self.health().ok else Moment(now.wall_s - (now.boottime_s - ended_s)),
-            pulse=None if (cost := self.pulse_cost) is None else "expensive" if cost.is_expensive else "on",
-            pulse_s=None if cost is None else round(cost.seconds, 6),
-            stop_file=self._stop_file.encode(errors="replace").decode() or None,
-        )
-
-    @property
-    def no_cycle(self) -> str:
-        """The message that no cycle has finished yet, with the time since startup."""
-        return f"{NO_CYCLE_YET}, {span(elapsed_s(self._started, self._now()))} after startup"
-
-    def health(self) -> ProbeResult:
-        """Whether the loop runs: the last cycle completed less than three intervals ago, or 10 s if that is more."""
-        finished = self._finished
-        age_s = self._now().boottime_s - (finished.ended_s if finished is not None else self._started.boottime_s)
-        if age_s <= too_old_after_s(self._interval_s):
-            return ProbeResult(ok=True, lines=("ok",))
-        if finished is None:
-            return ProbeResult(ok=False, lines=(self.no_cycle,))
-        hung = f"the last cycle completed {span(age_s)} ago: the loop or a call to the driver is hung"
-        return ProbeResult(ok=False, lines=(hung,))
-
-    def readiness(self) -> ProbeResult:
-        """Whether the daemon is ready; reasons why it does not enforce are reported in any case."""
-        reasons, report = self._reasons(), self.report
-        notes = [f"not enforcing: {reason}" for reason in suspensions(report)] if report is not None else []
-        return ProbeResult(ok=not reasons, lines=(*(reasons or ["ok"]), *notes))
-
-    def _reasons(self) -> list[str]:
-        """Why the daemon is not ready."""
-        health = self.health()
-        hangs = [] if health.ok else health.lines
-        return [*([] if self._finished is not None else [NO_CYCLE_YET]), *hangs, *self.unready]
-
-
-def _seconds(seconds: float | None) -> float | None:
-    return None if seconds is None else json_seconds(seconds)

@@ -18,7 +18,8 @@ from typing import Any, Final
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
-from watchdog.export.endpoints import Endpoints, PackedPage, ProbeResult, TooManyError
+from watchdog.export.endpoints import Endpoints, PackedPage, TooManyError
+from watchdog.export.health import ProbeResult
 from watchdog.export.history import HistoryQuery, NothingSeenError, QueryError
 from watchdog.export.page import POLICY
 from watchdog.export.page_headline import PageQuery
@@ -110,7 +111,7 @@ def _subject(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
     except TooManyError as error:
         return _busy(error, ("Refresh", "2"))
     if page is None:
-        return _text(HTTPStatus.SERVICE_UNAVAILABLE, endpoints.no_cycle, ("Refresh", "2"))
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE, endpoints.health.no_cycle, ("Refresh", "2"))
     return _html(request, page, SUBJECT_POLICY, is_still=query.is_still)
 
 
@@ -155,15 +156,15 @@ def _busy(error: TooManyError, *headers: tuple[str, str]) -> HttpResponse:
 
 def _json(endpoints: Endpoints, request: HttpRequest, packed: bytes | None) -> HttpResponse:
     if packed is None:
-        return _text(HTTPStatus.SERVICE_UNAVAILABLE, endpoints.no_cycle)
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE, endpoints.health.no_cycle)
     return _packed(request, packed, "application/json")
 
 
 _SUBJECTS: Final = ("/pods/", "/gpus/")
 _Routes = Mapping[str, Callable[[Endpoints, HttpRequest], HttpResponse]]
 _PROBES: Final[_Routes] = {
-    "/healthz": lambda endpoints, _: _probe(endpoints.health()),
-    "/readyz": lambda endpoints, _: _probe(endpoints.readiness()),
+    "/healthz": lambda endpoints, _: _probe(endpoints.health.liveness()),
+    "/readyz": lambda endpoints, _: _probe(endpoints.health.readiness()),
 }
 _ROUTES: Final[_Routes] = {
     "/": _page,
