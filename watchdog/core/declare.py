@@ -137,11 +137,12 @@ class ReadPod:
 
     def __init__(self, pod: Pod, policy: Policy, node: Node, cards: Cards) -> None:
         node = node if policy.capacity is None else with_listed(node, [policy.capacity.resource])
-        self._reader = _Reader(pod, policy, node, cards)
-        self._by_container = self._reader.read_containers()
+        self._sources = _Sources.of(pod, policy, node, cards)
+        reader = _ContainerReader(self._sources)
+        self._by_container, self._claimed = reader.read(), reader.claimed
         requested = {key for container in pod.containers for key in container.resources}
-        self._unlisted = self._reader.unlisted(requested)
-        self._sources = tuple(_sources_of(pod, self._unlisted))
+        self._unlisted = self._sources.unlisted(requested)
+        self._places = tuple(_places_of(pod, self._unlisted))
         # What bounds it: the same pod without what the scheduler has not checked.
         self._bare: ReadPod | None = None
         if self._unlisted:
@@ -155,12 +156,14 @@ class ReadPod:
             return tuple(map(_with_sum, found))
         without = [tuple(_without(each, self._unlisted) for each in phase) for phase in phases]
         bounds = self._bare._read(without, per_container=per_container)
-        return tuple(_bounded(one, bound, self._sources) for one, bound in zip(found, bounds, strict=True))
+        return tuple(_bounded(one, bound, self._places) for one, bound in zip(found, bounds, strict=True))
 
     def _read(self, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...]:
-        return tuple(
-            self._reader.read(self._by_container, phase, is_split=per_container and len(phase) > 1) for phase in phases
+        sources, claimed = self._sources, self._claimed
+        readers = (
+            _PhaseReader(sources.copy(), claimed, phase, is_split=per_container and len(phase) > 1) for phase in phases
         )
+        return tuple(reader.read(self._by_container) for reader in readers)
 
 
 def _without(container: Container, keys: Collection[str]) -> Container:
@@ -179,7 +182,7 @@ class Written(NamedTuple):
     place: str
 
 
-def _sources_of(pod: Pod, keys: Collection[str]) -> Iterator[Written]:
+def _places_of(pod: Pod, keys: Collection[str]) -> Iterator[Written]:
     """Where a pod requests these resources, as many places as are reported."""
     places = ((sorted(container.resources.keys() & keys), container.name) for container in pod.containers)
     for own, name in islice((place for place in places if place[0]), MOST_MISDECLARED):
@@ -216,41 +219,58 @@ def _with_sum(found: PodDeclaration) -> PodDeclaration:
 
 
 @dataclass(slots=True)
-class _Reader:
-    """Reads the declarations of one pod. It is large because what counts depends on what was found before."""
+class _Found:
+    """What is wrong with the declarations of a pod, as far as they have been read."""
+
+    remarks: dict[Misdeclaration, None] = field(default_factory=dict)
+    # How many declarations were skipped.
+    skipped: int = 0
+    # As in `PodDeclaration`.
+    misdeclared: set[str] = field(default_factory=set)
+    invalid: set[str] = field(default_factory=set)
+
+    def copy(self) -> "_Found":
+        """The same, to be added to."""
+        return _Found(dict(self.remarks), self.skipped, set(self.misdeclared), set(self.invalid))
+
+    def remark(self, keys: Sequence[str], container: str, why: str, *, counts: bool = False) -> None:
+        """Note what is wrong with these keys of a container, or of the pod (""); one that `counts` is not skipped."""
+        key, place = _place(keys, container)
+        self.skipped += not counts
+        if len(self.remarks) < MOST_MISDECLARED:
+            self.remarks[Misdeclaration(source=place, why=why, key=key, counts=counts)] = None
+
+
+@dataclass(slots=True)
+class _Sources:
+    """What each declaration of the policy gives in a pod, by itself: for one container or the pod, on this node."""
 
     pod: Pod
     policy: Policy
     node: Node
     cards: Cards
-    phase: Phase = ()
-    is_split: bool = False
-    remarks: dict[Misdeclaration, None] = field(default_factory=dict)
-    skipped: int = 0
-    misdeclared: set[str] = field(default_factory=set)
-    invalid: set[str] = field(default_factory=set)
-    declarations: tuple[tuple[int, Declaration], ...] = ()
-    claimed: dict[str, Claimed] = field(default_factory=dict)
-    whole_keys: dict[str, bool] = field(default_factory=dict)  # a pod can request the same in each of its containers
+    # Those that concern the pod, with their positions in the policy.
+    declarations: tuple[tuple[int, Declaration], ...]
+    found: _Found = field(default_factory=_Found)
+    # Whether each resource is of whole devices; a pod can request the same in each of its containers.
+    whole_keys: dict[str, bool] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.declarations:
-            return
-        # Most of the built-in schemes' declarations concern no pod of a node; leaving them out halves the time.
-        requested = {key for container in self.pod.containers for key in container.resources}
-        numbered = enumerate(self.policy.declarations)
-        self.declarations = tuple((order, each) for order, each in numbered if self._concerns(each, requested))
+    @classmethod
+    def of(cls, pod: Pod, policy: Policy, node: Node, cards: Cards) -> "_Sources":
+        """The declarations that concern a pod; most of the built-in ones concern none, and take half of the time."""
+        requested = {key for container in pod.containers for key in container.resources}
+        numbered = enumerate(policy.declarations)
+        concerning = tuple((order, each) for order, each in numbered if _concerns(each, pod, requested))
+        return cls(pod, policy, node, cards, concerning)
 
-    def _concerns(self, declaration: Declaration, requested: Collection[str]) -> bool:
-        """Whether the pod has a key that the declaration reads, or the resource of its `unless`."""
-        if declaration.unless is not None and declaration.unless.resource in requested:
-            return True
-        if declaration.resource is not None:
-            return bool(_keys(requested, declaration.resource))
-        keys, key = self._annotated(declaration), declaration.key
-        if CONTAINER in key:
-            return any(_keys(keys, key.replace(CONTAINER, container.name)) for container in self.pod.containers)
-        return bool(_keys(keys, key))
+    def copy(self) -> "_Sources":
+        """The same, for readers that find different things wrong."""
+        return replace(self, found=self.found.copy())
+
+    @property
+    def last(self) -> int:
+        """The position behind all declarations of the policy."""
+        return len(self.policy.declarations)
 
     def unlisted(self, requested: Iterable[str]) -> frozenset[str]:
         """Those of these resources that are read and that the scheduler has not checked."""
@@ -258,106 +278,130 @@ class _Reader:
         patterns = {each.resource for _, each in self.declarations} if unchecked else set()
         patterns |= {each.unless.resource for _, each in self.declarations if each.unless is not None}
         read = {key for pattern in filter(None, patterns) for key in unchecked if fnmatchcase(key, pattern)}
-        return frozenset(read | (unchecked & set(COUNT_RESOURCES)) | set(filter(self._is_whole, unchecked)))
+        return frozenset(read | (unchecked & set(COUNT_RESOURCES)) | set(filter(self.is_whole, unchecked)))
 
-    def read_containers(self) -> dict[str, tuple[int, Amount]]:
-        """What each container declares, in any phase, with its position in the policy."""
-        by_container: dict[str, tuple[int, Amount]] = {}
-        for container in self.pod.containers:
-            claimed = claimed_by(self.pod, container, self.cards, self.policy)
-            if claimed is not None:
-                self.claimed[container.name] = claimed
-            first = self._first_of_container(container)
-            if first is not None:
-                by_container[container.name] = first
-        return self._of_one_kind(by_container)
+    def annotated(self, declaration: Declaration) -> Mapping[str, str]:
+        """Where a declaration's key is written, unless it is a resource."""
+        return _annotated(declaration, self.pod)
 
-    def read(self, by_container: dict[str, tuple[int, Amount]], phase: Phase, *, is_split: bool) -> PodDeclaration:
-        """What the pod declares in a phase; `is_split`: it can't be an amount for several containers together."""
-        common = replace(self, remarks=dict(self.remarks), misdeclared=set(self.misdeclared), invalid=set(self.invalid))
-        return replace(common, phase=phase, is_split=is_split)._read(by_container)
+    def is_for_node(self, declaration: Declaration) -> bool | None:
+        """Whether a declaration applies to this node; None if that depends on unknown labels."""
+        if not self.node.known and (declaration.node_labels or isinstance(declaration.shares, str)):
+            return None
+        if not has_labels(declaration.node_labels, self.node.labels):
+            return False
+        if declaration.unit != "share" or shares_of(declaration, self.node) is not None:
+            return True
+        return None if declaration.kind == "resource" and not knows_shares(declaration, self.node) else False
 
-    def _read(self, by_container: dict[str, tuple[int, Amount]]) -> PodDeclaration:
-        claimed = self.claimed
-        has_claimed = any(each.name in claimed and claimed[each.name].gives_amounts for each in self.phase)
-        first = min((order for order, _ in by_container.values()), default=self._last)
-        of_pod = self._first_of_pod(first) if not has_claimed else None
-        amounts = self._with_limits({"": of_pod} if of_pod is not None else by_container)
-        return PodDeclaration(
-            amounts=amounts,
-            kinds=frozenset(amount.per for amount in amounts.values()),
-            remarks=tuple(self.remarks),
-            misdeclared=frozenset(self.misdeclared),
-            invalid=frozenset(self.invalid),
-            together=self._excess_of_sum(amounts),
-            claimed=claimed,
+    def why_unread(self, declaration: Declaration) -> str:
+        """Why it is not known what a declaration means on this node, as a clause."""
+        key = declaration.key
+        if not self.node.known:
+            return f"what {key} is depends on labels of the node, which are not known"
+        if declaration.node_labels and not has_labels(declaration.node_labels, self.node.labels):
+            wanted = ", ".join(f"{label}={value}" for label, value in sorted(declaration.node_labels.items()))
+            return f"{key} is read only on nodes with {wanted}, which this node does not have"
+        if isinstance(declaration.shares, str):
+            label = declaration.shares.removeprefix(LABEL)
+            return f"the node has no label {label}, which gives the number of shares of {key}"
+        if declaration.unit == "mig":
+            return 'the node shares the MIG instances, which need a [[declaration]] with unit = "share"'
+        return f"no declaration of {key} applies on this node"
+
+    def is_meant(self, declaration: Declaration, container: Container) -> bool:
+        """Whether an annotation of the pod is for this container, where it is for one of them."""
+        named = declaration.container_annotation
+        if not named:
+            return True
+        wanted = self.pod.annotations.get(named)
+        names = [each.name for each in self.pod.containers if each.kind is not ContainerKind.EPHEMERAL]
+        main = next((each.name for each in self.pod.containers if each.kind is ContainerKind.MAIN), "")
+        return container.name == (wanted if wanted in names else main)
+
+    def count(self, container: Container, declaration: Declaration, source: str) -> int | None:
+        """The number of GPUs to which an amount per GPU applies, by the container or an annotation for it."""
+        cards = (each.key for _, each in self.declarations if each.unit == "cards" and each.of is None)
+        keys = [*COUNT_RESOURCES, *(key for pattern in cards for key in _keys(container.resources, pattern))]
+        counts = (_positive(container.resources.get(key)) for key in keys if key != source)
+        annotated = self.annotated_count() if declaration.container_annotation else None
+        return next(filter(None, counts), annotated)
+
+    def annotated_count(self) -> int | None:
+        counts = (_positive(self.pod.annotations.get(key)) for key in COUNT_ANNOTATIONS)
+        return next(filter(None, counts), None)
+
+    def resource(self, declaration: Declaration, container: Container) -> Amount | None:
+        """The amount by a container's resources; if that is impossible, by those that the scheduler has checked."""
+        written = self.counting(declaration, container)
+        checked = {key: text for key, text in written.items() if is_checked(key, self.node)}
+        amount = self._amount(declaration, written, container.name, is_checked=checked == written)
+        if amount is None and checked != written:
+            amount = self._amount(declaration, checked, container.name, is_checked=True)
+        return amount
+
+    def counting(self, declaration: Declaration, container: Container) -> dict[str, str]:
+        """What a container requests under a declaration's key; one in MIG instances ignores shares of them."""
+        written = _written(container.resources, declaration.key)
+        is_mig = declaration.unit == "mig"
+        return {key: text for key, text in written.items() if not (is_mig and is_cut(key, self.node))}
+
+    def by_annotation(self, declaration: Declaration, container: str = "") -> Amount | None:
+        """The amount that an annotation or label gives for a container, or for the pod ("")."""
+        written = _written(self.annotated(declaration), declaration.key.replace(CONTAINER, container))
+        is_for_node = self.is_for_node(declaration)
+        if not written or is_for_node is False:
+            return None
+        if is_for_node is None:
+            return self.unknown(declaration, written, self.why_unread(declaration))
+        return self._amount(declaration, written, container, is_checked=False)
+
+    def _amount(
+        self, declaration: Declaration, written: Mapping[str, str], container: str, *, is_checked: bool
+    ) -> Amount | None:
+        """The sum over the keys that are written; None if there is none, it requests nothing, or it is impossible."""
+        if not written:
+            return None
+        try:
+            size = read_size(declaration, written, shares_of(declaration, self.node))
+            if not is_checked:
+                require_possible(size)
+        except ValueError as error:
+            self.found.remark(tuple(written), container, str(error))
+            if is_checked:
+                self.found.invalid.add(container)
+            return None
+        if size is None:
+            return None
+        size = min(size, LARGEST) if isinstance(size, int) else size
+        why = excess(size, declaration.per, self.cards)
+        if isinstance(size, Devices) and why is None and not (is_checked or self.cards.has(size)):
+            why = _NO_SUCH_DEVICE
+        is_beyond_any = isinstance(size, CardShare) and declaration.per == "gpu"  # even of a hidden card
+        if why is not None and (self.cards.complete or is_beyond_any):
+            self.found.remark(tuple(written), container, why, counts=is_checked)
+            if not is_checked:
+                return None
+        elif why is not None and not is_checked:
+            return self.unknown(
+                declaration, written, f"{why.partition(';')[0]}, but not every card is known: {self.cards.why}"
+            )
+        per = "any" if isinstance(size, Devices) and declaration.per == "total" else declaration.per
+        allowance = declaration.allowance or self.policy.allowance
+        return Amount(source=", ".join(written), per=per, size=size, allowance=allowance, is_checked=is_checked)
+
+    def unknown(self, declaration: Declaration, keys: Iterable[str], why: str, *, is_checked: bool = False) -> Amount:
+        """An amount that can't be determined now; no later declaration is used, since it may be smaller."""
+        return Amount(
+            source=", ".join(sorted(keys)),
+            per=declaration.per,
+            size=None,
+            allowance=declaration.allowance or self.policy.allowance,
+            is_checked=is_checked,
+            unknown=why,
         )
 
-    def _excess_of_sum(self, amounts: Mapping[str, Amount]) -> str:
-        """Why what only the tenant has written is impossible as a sum in the phase, as a clause; empty if it is not."""
-        names = dict.fromkeys(("", *(container.name for container in self.phase)))
-        written = [amounts[name] for name in names if name in amounts and not amounts[name].is_checked]
-        room = self.cards.total_size if self.cards.complete and len(written) > 1 else None
-        total = least_sum(written, self.cards) if room is not None else 0
-        if room is None or total <= room:
-            return ""
-        return f"together {format_bytes(total)} is more than all cards together ({format_bytes(room)})"
-
-    def _of_one_kind(self, ordered: dict[str, tuple[int, Amount]]) -> dict[str, tuple[int, Amount]]:
-        """The amounts, given with their positions, without those that can't be added: a total and one per GPU.
-
-        What only the tenant has written gives way to what the scheduler has checked, and later declarations to the
-        first; otherwise a pod could escape its limit by a second declaration. Two that were checked both remain.
-        """
-        kinds = {amount.per for _, amount in ordered.values()} - {"any"}
-        checked = {amount.per for _, amount in ordered.values() if amount.is_checked} & kinds
-        if len(kinds) < 2 or len(checked) == 2:
-            return ordered
-        in_order = sorted((order, amount.per) for order, amount in ordered.values() if amount.per in kinds)
-        kept = checked.pop() if checked else in_order[0][1]
-        every, self.declarations = (
-            self.declarations,
-            tuple(each for each in self.declarations if each[1].per == kept or each[1].unit == "cards"),
-        )
-        for container in self.pod.containers:
-            _, amount = ordered.get(container.name, (0, None))
-            if amount is None or amount.per in ("any", kept):
-                continue
-            self._remark([amount.source], container.name, _UNLIKE[amount.per])
-            again = self._first_of_container(container)
-            if again is not None:
-                ordered[container.name] = again
-            else:
-                del ordered[container.name]
-                self.misdeclared.add(container.name)
-        self.declarations = every
-        return ordered
-
-    def _with_limits(self, ordered: Mapping[str, tuple[int, Amount]]) -> Mapping[str, Amount]:
-        """The amounts, given with their positions in the policy, with the limits that annotations set.
-
-        An annotation that does not name a container is shared by all active ones, in proportion to their requests.
-        """
-        amounts = {name: amount for name, (_, amount) in ordered.items()}
-        active = {container.name for container in self.phase} | {""}
-        for order, declaration in self.declarations:
-            own = {name for name, (position, _) in ordered.items() if position == order}
-            for limit in declaration.limits:
-                if CONTAINER in limit.key:
-                    groups = [(name, [name]) for name in sorted(own) if name]
-                else:
-                    groups = [("", [name for name in ordered if name in own and name in active])]
-                for container, names in groups:
-                    key = limit.key.replace(CONTAINER, container)
-                    if key not in self.pod.annotations or not names:
-                        continue
-                    own -= set(names)  # the first that is set applies, or is reported
-                    within = {name: amounts[name] for name in names}
-                    for name, size in self._limits(declaration, limit, key, container, within):
-                        amounts[name] = replace(amounts[name], limit=size)
-        return amounts
-
-    def _limits(
+    def limits(
         self, declaration: Declaration, limit: LimitAnnotation, key: str, container: str, amounts: Mapping[str, Amount]
     ) -> Iterator[tuple[str, int | CardShare]]:
         """The limits by one annotation; one that is not a number, or is below the request, is skipped and reported.
@@ -373,14 +417,14 @@ class _Reader:
             most = read_size(read_as, {key: self.pod.annotations[key]}, shares_of(declaration, self.node))
             require_possible(most)
         except ValueError as error:
-            self._remark([key], container, str(error))
+            self.found.remark([key], container, str(error))
             return
         like = next(iter(requested.values()))
         is_alike = isinstance(most, int) is isinstance(like, int)
         total = sum((_number(size) for size in requested.values()), Fraction(0))
         if most is None or isinstance(most, Devices) or not _number(most) or (is_alike and _number(most) < total):
             named = "0" if most is None or isinstance(most, Devices) else describe(most)
-            self._remark([key], container, f"{named} is below what is requested, {describe(_like(like, total))}")
+            self.found.remark([key], container, f"{named} is below what is requested, {describe(_like(like, total))}")
             return
         # The limit may be meant for a card that is hidden.
         most = capped(most, declaration.per, self.cards) if self.cards.complete else most
@@ -388,284 +432,12 @@ class _Reader:
         for name, size in requested.items():
             yield name, _like(most, room * _number(size) / total if total else room / len(requested))
 
-    @property
-    def _last(self) -> int:
-        return len(self.policy.declarations)
-
-    def _first_of_container(self, container: Container) -> tuple[int, Amount] | None:
-        is_named = any(_is_of_container(declaration) for _, declaration in self.declarations)
-        if not (container.resources or container.claims or is_named):
-            return None
-        tried = self.skipped
-        whole = self._whole(container)
-        unread = self._unread(container)
-        for order, declaration in self.declarations:
-            if not self._may_count(declaration, container):
-                continue
-            if declaration.wrong_unit and self._writes(container, declaration):
-                self._remark([declaration.key], container.name, _WRONG_UNIT)
-                self.invalid.add(container.name)
-                return None
-            amount = self._by_declaration(declaration, container, whole, unread)
-            if container.name in self.invalid:
-                break
-            if amount is not None:
-                return order, replace(amount, count=self._count(container, declaration, amount.source))
-        if whole is not None:
-            self.invalid.discard(container.name)
-            return self._last, whole
-        if container.claims and not self.policy.reads_claims and container.name not in self.invalid:
-            return self._last, self._unread_claims(container)
-        if self.skipped > tried:
-            self.misdeclared.add(container.name)
-        return None
-
-    def _may_count(self, declaration: Declaration, container: Container) -> bool:
-        """Whether a declaration is read for a container: no annotation is if it holds an amount by claims."""
-        if not _is_of_container(declaration) or self._whole_by_other(container, declaration):
-            return False
-        claimed = self.claimed.get(container.name)
-        return declaration.kind == "resource" or claimed is None or not claimed.gives_amounts
-
-    def _by_declaration(
-        self, declaration: Declaration, container: Container, whole: Amount | None, unread: Collection[str]
-    ) -> Amount | None:
-        """What a declaration gives for a container, which may hold `whole` devices and `unread` resources."""
-        if declaration.kind != "resource":
-            return self._by_annotation(declaration, container.name) if self._is_meant(declaration, container) else None
-        is_for_node = self._is_for_node(declaration)
-        if is_for_node is None and whole is not None and _written(container.resources, declaration.key):
-            return whole  # more than any share of a device
-        unread_here = [key for key in unread if fnmatchcase(key, declaration.key)]
-        if unread_here:
-            return self._unknown(declaration, unread_here, self._why_unread(declaration), is_checked=True)
-        # Whole cards are what is left if no memory is declared beside them.
-        return self._resource(declaration, container) if is_for_node and declaration.unit != "cards" else None
-
-    def _writes(self, container: Container, declaration: Declaration) -> bool:
-        """Whether a declaration that applies to no pod has something to read here."""
-        if self._is_for_node(declaration) is False:
-            return False
-        if declaration.kind == "resource":
-            return any(map(_quantity, _written(container.resources, declaration.key).values()))
-        key = declaration.key.replace(CONTAINER, container.name)
-        return self._is_meant(declaration, container) and bool(_written(self._annotated(declaration), key))
-
-    def _is_meant(self, declaration: Declaration, container: Container) -> bool:
-        """Whether an annotation of the pod is for this container, where it is for one of them."""
-        named = declaration.container_annotation
-        if not named:
-            return True
-        wanted = self.pod.annotations.get(named)
-        names = [each.name for each in self.pod.containers if each.kind is not ContainerKind.EPHEMERAL]
-        main = next((each.name for each in self.pod.containers if each.kind is ContainerKind.MAIN), "")
-        return container.name == (wanted if wanted in names else main)
-
-    def _count(self, container: Container, declaration: Declaration, source: str) -> int | None:
-        """The number of GPUs to which an amount per GPU applies, by the container or an annotation for it."""
-        cards = (each.key for _, each in self.declarations if each.unit == "cards" and each.of is None)
-        keys = [*COUNT_RESOURCES, *(key for pattern in cards for key in _keys(container.resources, pattern))]
-        counts = (_positive(container.resources.get(key)) for key in keys if key != source)
-        annotated = self._annotated_count() if declaration.container_annotation else None
-        return next(filter(None, counts), annotated)
-
-    def _annotated_count(self) -> int | None:
-        counts = (_positive(self.pod.annotations.get(key)) for key in COUNT_ANNOTATIONS)
-        return next(filter(None, counts), None)
-
-    def _unread_claims(self, container: Container) -> Amount:
-        """What a container holds by resource claims, which the policy does not read."""
-        names = ", ".join(brief(name) for name in container.claims)
-        why = f"container {container.name} may have a GPU by a ResourceClaim ({names}), and claims are not read"
-        source = f"claim {names}"
-        return Amount(source=source, per="any", size=None, allowance=NO_ALLOWANCE, unknown=why, is_claim=True)
-
-    def _first_of_pod(self, before: int) -> tuple[int, Amount] | None:
-        tried = self.skipped
-        for order, declaration in self.declarations:
-            is_off = any(self._whole_by_other(container, declaration) for container in self.pod.containers)
-            if order >= before or _is_of_container(declaration) or is_off:
-                continue
-            if declaration.wrong_unit and _written(self._annotated(declaration), declaration.key):
-                self._remark([declaration.key], "", _WRONG_UNIT)
-                self.invalid.add("")
-                break
-            amount = self._by_annotation(declaration)
-            if amount is not None and self.is_split:
-                self._remark([amount.source], "", "it is for the pod as a whole, and the rule compares each container")
-            elif amount is not None:
-                counts = [self._count(container, declaration, "") or 0 for container in self.phase]
-                return order, replace(amount, count=sum(counts) or self._annotated_count())
-        if self.skipped > tried:
-            self.misdeclared.add("")
-        return None
-
-    def _is_for_node(self, declaration: Declaration) -> bool | None:
-        """Whether a declaration applies to this node; None if that depends on unknown labels."""
-        if not self.node.known and (declaration.node_labels or isinstance(declaration.shares, str)):
-            return None
-        if not has_labels(declaration.node_labels, self.node.labels):
-            return False
-        if declaration.unit != "share" or shares_of(declaration, self.node) is not None:
-            return True
-        return None if declaration.kind == "resource" and not knows_shares(declaration, self.node) else False
-
-    def _unread(self, container: Container) -> set[str]:
-        """The requested resources that declarations name, but none that applies to this node.
-
-        The labels that would make one apply may be missing. Whole devices, and resources with `unless`, are not
-        included.
-        """
-        named: set[str] = set()
-        readable: set[str] = set()
-        for _, declaration in self.declarations:
-            if declaration.kind == "resource":
-                keys = _written(container.resources, declaration.key).keys()
-                named |= keys
-                if self._whole_by_other(container, declaration):
-                    readable |= keys
-                elif self._is_for_node(declaration):
-                    readable |= self._counting(declaration, container).keys()
-        is_requested = (key for key in named - readable if _quantity(container.resources[key]))
-        return {key for key in is_requested if is_checked(key, self.node) and not self._is_whole(key)}
-
-    def _counting(self, declaration: Declaration, container: Container) -> dict[str, str]:
-        """What a container requests under a declaration's key; one in MIG instances ignores shares of them."""
-        written = _written(container.resources, declaration.key)
-        is_mig = declaration.unit == "mig"
-        return {key: text for key, text in written.items() if not (is_mig and is_cut(key, self.node))}
-
-    def _resource(self, declaration: Declaration, container: Container) -> Amount | None:
-        """The amount by a container's resources; if that is impossible, by those that the scheduler has checked."""
-        written = self._counting(declaration, container)
-        checked = {key: text for key, text in written.items() if is_checked(key, self.node)}
-        amount = self._amount(declaration, written, container.name, is_checked=checked == written)
-        if amount is None and checked != written:
-            amount = self._amount(declaration, checked, container.name, is_checked=True)
-        return amount
-
-    def _by_annotation(self, declaration: Declaration, container: str = "") -> Amount | None:
-        """The amount that an annotation or label gives for a container, or for the pod ("")."""
-        written = _written(self._annotated(declaration), declaration.key.replace(CONTAINER, container))
-        is_for_node = self._is_for_node(declaration)
-        if not written or is_for_node is False:
-            return None
-        if is_for_node is None:
-            return self._unknown(declaration, written, self._why_unread(declaration))
-        return self._amount(declaration, written, container, is_checked=False)
-
-    def _annotated(self, declaration: Declaration) -> Mapping[str, str]:
-        return self.pod.annotations if declaration.kind == "annotation" else self.pod.labels
-
-    def _unknown(self, declaration: Declaration, keys: Iterable[str], why: str, *, is_checked: bool = False) -> Amount:
-        """An amount that can't be determined now; no later declaration is used, since it may be smaller."""
-        return Amount(
-            source=", ".join(sorted(keys)),
-            per=declaration.per,
-            size=None,
-            allowance=declaration.allowance or self.policy.allowance,
-            is_checked=is_checked,
-            unknown=why,
-        )
-
-    def _why_unread(self, declaration: Declaration) -> str:
-        """Why it is not known what a declaration means on this node, as a clause."""
-        key = declaration.key
-        if not self.node.known:
-            return f"what {key} is depends on labels of the node, which are not known"
-        if declaration.node_labels and not has_labels(declaration.node_labels, self.node.labels):
-            wanted = ", ".join(f"{label}={value}" for label, value in sorted(declaration.node_labels.items()))
-            return f"{key} is read only on nodes with {wanted}, which this node does not have"
-        if isinstance(declaration.shares, str):
-            label = declaration.shares.removeprefix(LABEL)
-            return f"the node has no label {label}, which gives the number of shares of {key}"
-        if declaration.unit == "mig":
-            return 'the node shares the MIG instances, which need a [[declaration]] with unit = "share"'
-        return f"no declaration of {key} applies on this node"
-
-    def _amount(
-        self, declaration: Declaration, written: Mapping[str, str], container: str, *, is_checked: bool
-    ) -> Amount | None:
-        """The sum over the keys that are written; None if there is none, it requests nothing, or it is impossible."""
-        if not written:
-            return None
-        try:
-            size = read_size(declaration, written, shares_of(declaration, self.node))
-            if not is_checked:
-                require_possible(size)
-        except ValueError as error:
-            self._remark(tuple(written), container, str(error))
-            if is_checked:
-                self.invalid.add(container)
-            return None
-        if size is None:
-            return None
-        size = min(size, LARGEST) if isinstance(size, int) else size
-        why = excess(size, declaration.per, self.cards)
-        if isinstance(size, Devices) and why is None and not (is_checked or self.cards.has(size)):
-            why = _NO_SUCH_DEVICE
-        is_beyond_any = isinstance(size, CardShare) and declaration.per == "gpu"  # even of a hidden card
-        if why is not None and (self.cards.complete or is_beyond_any):
-            self._remark(tuple(written), container, why, counts=is_checked)
-            if not is_checked:
-                return None
-        elif why is not None and not is_checked:
-            return self._unknown(
-                declaration, written, f"{why.partition(';')[0]}, but not every card is known: {self.cards.why}"
-            )
-        per = "any" if isinstance(size, Devices) and declaration.per == "total" else declaration.per
-        allowance = declaration.allowance or self.policy.allowance
-        return Amount(source=", ".join(written), per=per, size=size, allowance=allowance, is_checked=is_checked)
-
-    def _remark(self, keys: Sequence[str], container: str, why: str, *, counts: bool = False) -> None:
-        key, place = _place(keys, container)
-        self.skipped += not counts
-        if len(self.remarks) < MOST_MISDECLARED:
-            self.remarks[Misdeclaration(source=place, why=why, key=key, counts=counts)] = None
-
-    def _is_whole(self, key: str) -> bool:
-        known = self.whole_keys.get(key)
-        if known is None:
-            known = (key == GPU_RESOURCE or profile_of(key) is not None) and not is_cut(key, self.node)
-            self.whole_keys[key] = known
-        return known
-
-    def _whole(self, container: Container) -> Amount | None:
-        """The whole cards and MIG instances that a container requests, which no declaration covers."""
-        devices: dict[str, tuple[str | None, int]] = {}
-        for key in sorted(filter(self._is_whole, container.resources))[:_MOST_MATCHED]:
-            count = _positive(container.resources[key])
-            if count and self._has(key, count):
-                devices[key] = profile_of(key), count
-            elif count:
-                self._remark([key], container.name, _NO_SUCH_DEVICE)
-        if not devices:
-            for _, declaration in self.declarations:
-                unless, count = declaration.unless, _count_by_other(container, declaration)
-                if unless is None or not count or self._is_for_node(declaration) is False:
-                    continue
-                if self._has(unless.resource, count):
-                    devices = {unless.resource: (None, count)}
-                    break
-                self._remark([unless.resource], container.name, _NO_SUCH_DEVICE)
-        if not devices:
-            tables = (each for _, each in self.declarations if each.unit == "cards" and self._is_for_node(each))
-            amounts = (self._resource(each, container) for each in tables if not each.wrong_unit)
-            return next((amount for amount in amounts if amount is not None), self._part_of_card(container))
-        return Amount(
-            source=", ".join(devices),
-            per="any",
-            size=Devices(counts=tuple(devices.values())),
-            allowance=NO_ALLOWANCE,
-            is_checked=all(is_checked(key, self.node) for key in devices),
-        )
-
-    def _part_of_card(self, container: Container) -> Amount | None:
+    def part_of_card(self, container: Container) -> Amount | None:
         """A fraction of `nvidia.com/gpu`, which Huawei CCE permits (support.huaweicloud.com, cce_10_0742)."""
         number = _quantity(container.resources.get(GPU_RESOURCE))
-        if number is None or number <= 0 or number.denominator == 1 or not self._is_whole(GPU_RESOURCE):
+        if number is None or number <= 0 or number.denominator == 1 or not self.is_whole(GPU_RESOURCE):
             return None
-        if not self._has(GPU_RESOURCE, math.ceil(number)):
+        if not self.has(GPU_RESOURCE, math.ceil(number)):
             return None
         return Amount(
             source=GPU_RESOURCE,
@@ -675,14 +447,300 @@ class _Reader:
             is_checked=is_checked(GPU_RESOURCE, self.node),
         )
 
-    def _whole_by_other(self, container: Container, declaration: Declaration) -> int:
-        """The number of whole cards by the resource of `unless`; 0 if the declaration applies."""
-        unless, count = declaration.unless, _count_by_other(container, declaration)
-        return count if unless is not None and self._has(unless.resource, count) else 0
+    def is_whole(self, key: str) -> bool:
+        known = self.whole_keys.get(key)
+        if known is None:
+            known = (key == GPU_RESOURCE or profile_of(key) is not None) and not is_cut(key, self.node)
+            self.whole_keys[key] = known
+        return known
 
-    def _has(self, key: str, count: int) -> bool:
+    def has(self, key: str, count: int) -> bool:
         """Whether a container can have this many devices: a number that was not checked may be impossible."""
         return is_checked(key, self.node) or self.cards.has(Devices(counts=((profile_of(key), count),)))
+
+    def whole_by_other(self, container: Container, declaration: Declaration) -> int:
+        """The number of whole cards by the resource of `unless`; 0 if the declaration applies."""
+        unless, count = declaration.unless, _count_by_other(container, declaration)
+        return count if unless is not None and self.has(unless.resource, count) else 0
+
+
+class _ContainerReader:
+    """Reads what each container of a pod declares, in any of its phases; what it finds wrong is noted at the sources.
+
+    Which declaration counts depends on what was found before: whole devices, claims, those of other containers.
+    """
+
+    def __init__(self, sources: _Sources) -> None:
+        self.claimed: dict[str, Claimed] = {}
+        self._sources = sources
+        self._found = sources.found
+        # Those that may count: fewer while a container is read again, whose amount can't be added to the others'.
+        self._declarations = sources.declarations
+
+    def read(self) -> dict[str, tuple[int, Amount]]:
+        """What each container declares, with its position in the policy."""
+        sources, by_container = self._sources, dict[str, tuple[int, Amount]]()
+        for container in sources.pod.containers:
+            claimed = claimed_by(sources.pod, container, sources.cards, sources.policy)
+            if claimed is not None:
+                self.claimed[container.name] = claimed
+            first = self._first_of_container(container)
+            if first is not None:
+                by_container[container.name] = first
+        return self._of_one_kind(by_container)
+
+    def _of_one_kind(self, ordered: dict[str, tuple[int, Amount]]) -> dict[str, tuple[int, Amount]]:
+        """The amounts, given with their positions, without those that can't be added: a total and one per GPU.
+
+        What only the tenant has written gives way to what the scheduler has checked, and later declarations to the
+        first; otherwise a pod could escape its limit by a second declaration. Two that were checked both remain.
+        """
+        kinds = {amount.per for _, amount in ordered.values()} - {"any"}
+        checked = {amount.per for _, amount in ordered.values() if amount.is_checked} & kinds
+        if len(kinds) < 2 or len(checked) == 2:
+            return ordered
+        in_order = sorted((order, amount.per) for order, amount in ordered.values() if amount.per in kinds)
+        kept = checked.pop() if checked else in_order[0][1]
+        every, self._declarations = (
+            self._declarations,
+            tuple(each for each in self._declarations if each[1].per == kept or each[1].unit == "cards"),
+        )
+        for container in self._sources.pod.containers:
+            _, amount = ordered.get(container.name, (0, None))
+            if amount is None or amount.per in ("any", kept):
+                continue
+            self._found.remark([amount.source], container.name, _UNLIKE[amount.per])
+            again = self._first_of_container(container)
+            if again is not None:
+                ordered[container.name] = again
+            else:
+                del ordered[container.name]
+                self._found.misdeclared.add(container.name)
+        self._declarations = every
+        return ordered
+
+    def _first_of_container(self, container: Container) -> tuple[int, Amount] | None:
+        sources = self._sources
+        is_named = any(_is_of_container(declaration) for _, declaration in self._declarations)
+        if not (container.resources or container.claims or is_named):
+            return None
+        tried = self._found.skipped
+        whole = self._whole(container)
+        unread = self._unread(container)
+        for order, declaration in self._declarations:
+            if not self._may_count(declaration, container):
+                continue
+            if declaration.wrong_unit and self._writes(container, declaration):
+                self._found.remark([declaration.key], container.name, _WRONG_UNIT)
+                self._found.invalid.add(container.name)
+                return None
+            amount = self._by_declaration(declaration, container, whole, unread)
+            if container.name in self._found.invalid:
+                break
+            if amount is not None:
+                return order, replace(amount, count=sources.count(container, declaration, amount.source))
+        if whole is not None:
+            self._found.invalid.discard(container.name)
+            return sources.last, whole
+        if container.claims and not sources.policy.reads_claims and container.name not in self._found.invalid:
+            return sources.last, self._unread_claims(container)
+        if self._found.skipped > tried:
+            self._found.misdeclared.add(container.name)
+        return None
+
+    def _may_count(self, declaration: Declaration, container: Container) -> bool:
+        """Whether a declaration is read for a container: no annotation is if it holds an amount by claims."""
+        if not _is_of_container(declaration) or self._sources.whole_by_other(container, declaration):
+            return False
+        claimed = self.claimed.get(container.name)
+        return declaration.kind == "resource" or claimed is None or not claimed.gives_amounts
+
+    def _by_declaration(
+        self, declaration: Declaration, container: Container, whole: Amount | None, unread: Collection[str]
+    ) -> Amount | None:
+        """What a declaration gives for a container, which may hold `whole` devices and `unread` resources."""
+        sources = self._sources
+        if declaration.kind != "resource":
+            is_meant = sources.is_meant(declaration, container)
+            return sources.by_annotation(declaration, container.name) if is_meant else None
+        is_for_node = sources.is_for_node(declaration)
+        if is_for_node is None and whole is not None and _written(container.resources, declaration.key):
+            return whole  # more than any share of a device
+        unread_here = [key for key in unread if fnmatchcase(key, declaration.key)]
+        if unread_here:
+            return sources.unknown(declaration, unread_here, sources.why_unread(declaration), is_checked=True)
+        # Whole cards are what is left if no memory is declared beside them.
+        return sources.resource(declaration, container) if is_for_node and declaration.unit != "cards" else None
+
+    def _writes(self, container: Container, declaration: Declaration) -> bool:
+        """Whether a declaration that applies to no pod has something to read here."""
+        sources = self._sources
+        if sources.is_for_node(declaration) is False:
+            return False
+        if declaration.kind == "resource":
+            return any(map(_quantity, _written(container.resources, declaration.key).values()))
+        key = declaration.key.replace(CONTAINER, container.name)
+        return sources.is_meant(declaration, container) and bool(_written(sources.annotated(declaration), key))
+
+    def _unread(self, container: Container) -> set[str]:
+        """The requested resources that declarations name, but none that applies to this node.
+
+        The labels that would make one apply may be missing. Whole devices, and resources with `unless`, are not
+        included.
+        """
+        sources = self._sources
+        named: set[str] = set()
+        readable: set[str] = set()
+        for _, declaration in self._declarations:
+            if declaration.kind == "resource":
+                keys = _written(container.resources, declaration.key).keys()
+                named |= keys
+                if sources.whole_by_other(container, declaration):
+                    readable |= keys
+                elif sources.is_for_node(declaration):
+                    readable |= sources.counting(declaration, container).keys()
+        is_requested = (key for key in named - readable if _quantity(container.resources[key]))
+        return {key for key in is_requested if is_checked(key, sources.node) and not sources.is_whole(key)}
+
+    def _unread_claims(self, container: Container) -> Amount:
+        """What a container holds by resource claims, which the policy does not read."""
+        names = ", ".join(brief(name) for name in container.claims)
+        why = f"container {container.name} may have a GPU by a ResourceClaim ({names}), and claims are not read"
+        source = f"claim {names}"
+        return Amount(source=source, per="any", size=None, allowance=NO_ALLOWANCE, unknown=why, is_claim=True)
+
+    def _whole(self, container: Container) -> Amount | None:
+        """The whole cards and MIG instances that a container requests, which no declaration covers."""
+        sources = self._sources
+        devices: dict[str, tuple[str | None, int]] = {}
+        for key in sorted(filter(sources.is_whole, container.resources))[:_MOST_MATCHED]:
+            count = _positive(container.resources[key])
+            if count and sources.has(key, count):
+                devices[key] = profile_of(key), count
+            elif count:
+                self._found.remark([key], container.name, _NO_SUCH_DEVICE)
+        if not devices:
+            for _, declaration in self._declarations:
+                unless, count = declaration.unless, _count_by_other(container, declaration)
+                if unless is None or not count or sources.is_for_node(declaration) is False:
+                    continue
+                if sources.has(unless.resource, count):
+                    devices = {unless.resource: (None, count)}
+                    break
+                self._found.remark([unless.resource], container.name, _NO_SUCH_DEVICE)
+        if not devices:
+            tables = (each for _, each in self._declarations if each.unit == "cards" and sources.is_for_node(each))
+            amounts = (sources.resource(each, container) for each in tables if not each.wrong_unit)
+            return next((amount for amount in amounts if amount is not None), sources.part_of_card(container))
+        return Amount(
+            source=", ".join(devices),
+            per="any",
+            size=Devices(counts=tuple(devices.values())),
+            allowance=NO_ALLOWANCE,
+            is_checked=all(is_checked(key, sources.node) for key in devices),
+        )
+
+
+class _PhaseReader:
+    """Reads what a pod declares in one phase, by its containers or as a whole, and the limits that annotations set."""
+
+    def __init__(self, sources: _Sources, claimed: Mapping[str, Claimed], phase: Phase, *, is_split: bool) -> None:
+        """`is_split`: it can't be an amount for several containers together."""
+        self._sources = sources
+        self._found = sources.found
+        self._claimed = claimed
+        self._phase = phase
+        self._is_split = is_split
+
+    def read(self, by_container: Mapping[str, tuple[int, Amount]]) -> PodDeclaration:
+        """What the pod declares, if this is what its containers declare."""
+        claimed, found = self._claimed, self._found
+        has_claimed = any(each.name in claimed and claimed[each.name].gives_amounts for each in self._phase)
+        first = min((order for order, _ in by_container.values()), default=self._sources.last)
+        of_pod = self._first_of_pod(first) if not has_claimed else None
+        amounts = self._with_limits({"": of_pod} if of_pod is not None else by_container)
+        return PodDeclaration(
+            amounts=amounts,
+            kinds=frozenset(amount.per for amount in amounts.values()),
+            remarks=tuple(found.remarks),
+            misdeclared=frozenset(found.misdeclared),
+            invalid=frozenset(found.invalid),
+            together=_excess_of_sum(amounts, self._phase, self._sources.cards),
+            claimed=claimed,
+        )
+
+    def _first_of_pod(self, before: int) -> tuple[int, Amount] | None:
+        sources, tried = self._sources, self._found.skipped
+        for order, declaration in sources.declarations:
+            is_off = any(sources.whole_by_other(container, declaration) for container in sources.pod.containers)
+            if order >= before or _is_of_container(declaration) or is_off:
+                continue
+            if declaration.wrong_unit and _written(sources.annotated(declaration), declaration.key):
+                self._found.remark([declaration.key], "", _WRONG_UNIT)
+                self._found.invalid.add("")
+                break
+            amount = sources.by_annotation(declaration)
+            if amount is not None and self._is_split:
+                self._found.remark(
+                    [amount.source], "", "it is for the pod as a whole, and the rule compares each container"
+                )
+            elif amount is not None:
+                counts = [sources.count(container, declaration, "") or 0 for container in self._phase]
+                return order, replace(amount, count=sum(counts) or sources.annotated_count())
+        if self._found.skipped > tried:
+            self._found.misdeclared.add("")
+        return None
+
+    def _with_limits(self, ordered: Mapping[str, tuple[int, Amount]]) -> Mapping[str, Amount]:
+        """The amounts, given with their positions in the policy, with the limits that annotations set.
+
+        An annotation that does not name a container is shared by all active ones, in proportion to their requests.
+        """
+        amounts = {name: amount for name, (_, amount) in ordered.items()}
+        active = {container.name for container in self._phase} | {""}
+        for order, declaration in self._sources.declarations:
+            own = {name for name, (position, _) in ordered.items() if position == order}
+            for limit in declaration.limits:
+                if CONTAINER in limit.key:
+                    groups = [(name, [name]) for name in sorted(own) if name]
+                else:
+                    groups = [("", [name for name in ordered if name in own and name in active])]
+                for container, names in groups:
+                    key = limit.key.replace(CONTAINER, container)
+                    if key not in self._sources.pod.annotations or not names:
+                        continue
+                    own -= set(names)  # the first that is set applies, or is reported
+                    within = {name: amounts[name] for name in names}
+                    for name, size in self._sources.limits(declaration, limit, key, container, within):
+                        amounts[name] = replace(amounts[name], limit=size)
+        return amounts
+
+
+def _excess_of_sum(amounts: Mapping[str, Amount], phase: Phase, cards: Cards) -> str:
+    """Why what only the tenant has written is impossible as a sum in a phase, as a clause; empty if it is not."""
+    names = dict.fromkeys(("", *(container.name for container in phase)))
+    written = [amounts[name] for name in names if name in amounts and not amounts[name].is_checked]
+    room = cards.total_size if cards.complete and len(written) > 1 else None
+    total = least_sum(written, cards) if room is not None else 0
+    if room is None or total <= room:
+        return ""
+    return f"together {format_bytes(total)} is more than all cards together ({format_bytes(room)})"
+
+
+def _concerns(declaration: Declaration, pod: Pod, requested: Collection[str]) -> bool:
+    """Whether a pod has a key that the declaration reads, or requests the resource of its `unless`."""
+    if declaration.unless is not None and declaration.unless.resource in requested:
+        return True
+    if declaration.resource is not None:
+        return bool(_keys(requested, declaration.resource))
+    keys, key = _annotated(declaration, pod), declaration.key
+    if CONTAINER in key:
+        return any(_keys(keys, key.replace(CONTAINER, container.name)) for container in pod.containers)
+    return bool(_keys(keys, key))
+
+
+def _annotated(declaration: Declaration, pod: Pod) -> Mapping[str, str]:
+    return pod.annotations if declaration.kind == "annotation" else pod.labels
 
 
 _WILD: Final = re.compile(r"[*?\[]")
