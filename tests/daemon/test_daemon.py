@@ -206,8 +206,8 @@ def test_a_sink_that_fails_ten_times_in_a_row_ends_the_daemon(daemon: Daemon, fa
     for number in range(10):
         repeats(daemon, reading, float(number))
         assert daemon._sinks._endpoints.health.status.cycles == number + 1
-    assert daemon._exit_code == code
-    assert daemon._failures == (10 if code else 0)
+    assert daemon._ending.code == code
+    assert daemon._ending.failures == (10 if code else 0)
 
 
 def test_a_slow_cycle_is_repeated_and_no_longer_late(daemon: Daemon) -> None:
@@ -329,7 +329,7 @@ def test_sigterm_ends_a_daemon_that_would_reexec_in_the_same_step(daemon: Daemon
     daemon._sampler.maintenance, daemon._sampler._left_open = "a MIG change", ("/dev/nvidia0",)
     daemon.stop()
     daemon._step(clock.now())
-    assert (daemon._exit_code, daemon._reexecutes) == (0, False)
+    assert (daemon._ending.code, daemon._ending.reexecutes) == (0, False)
 
 
 def test_an_expensive_pulse_is_logged_once(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:

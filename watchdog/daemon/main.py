@@ -30,6 +30,7 @@ from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, 
 from watchdog.daemon.sinks import Sink, Sinks
 from watchdog.daemon.sources import Sources, open_cluster
 from watchdog.daemon.utilization import UtilizationLog
+from watchdog.export.log import Log
 from watchdog.node.drivers.protocol import Driver, DriverReading
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
@@ -43,6 +44,59 @@ _CLOSE_WITHIN_S = 0.3
 # A cycle that fails unexpectedly is logged and tried again; this many in a row that fail, or that a sink lacks, end the
 # daemon.
 _MAX_FAILURES = 10
+
+
+class _Ending:
+    """Whether the daemon is to end, and how."""
+
+    def __init__(self, log: Log) -> None:
+        # The exit code; None: the daemon goes on.
+        self.code: int | None = None
+        # Whether it restarts in place instead of exiting.
+        self.reexecutes = False
+        # How many cycles in a row have failed, or are missing in a sink.
+        self.failures = 0
+        self._log = log
+
+    def stop(self) -> None:
+        """End with 0; any thread may call it."""
+        self.code, self.reexecutes = 0, False
+
+    def exit(self, why: str, *, reexecutes: bool = False) -> None:
+        """End with 1, to be restarted."""
+        if self.code is None:  # otherwise it ends already, perhaps by a signal during this step
+            self.code, self.reexecutes = 1, reexecutes
+            self._log.error(f"exiting, to be restarted: {why}")
+
+    def count_failure(self) -> None:
+        """Note that a cycle has failed, or that a sink lacks it: no daemon runs on for ever without its journal."""
+        self.failures += 1
+        if self.failures >= _MAX_FAILURES:
+            self.exit(f"{self.failures} cycles in a row have failed or were not published everywhere")
+
+
+class _EarlyOutcomes:
+    """What the cycles "would have" done while the daemon starts: if enforcement begins, it is done.
+
+    If enforcement does not begin, it is reported once that is clear.
+    """
+
+    def __init__(self) -> None:
+        self._kept: tuple[Outcome, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    def keep(self, closed: ClosedCycle) -> ClosedCycle:
+        """A cycle of the start, without what it only observed, which is kept."""
+        observed = tuple(outcome for outcome in closed.outcomes if outcome.result is Result.OBSERVED)
+        self._kept = (*self._kept, *observed)
+        return replace(closed, outcomes=tuple(each for each in closed.outcomes if each not in observed))
+
+    def report(self, closed: ClosedCycle, *, enforces: bool) -> ClosedCycle:
+        """A cycle after the start, with what was kept, unless the daemon enforces."""
+        early, self._kept = () if enforces else self._kept, ()
+        return replace(closed, outcomes=(*early, *closed.outcomes)) if early else closed
 
 
 class Daemon:
@@ -96,10 +150,8 @@ class Daemon:
         self._last_beat_s = -math.inf
         self._reload_wanted = False
         self._is_writable = True
-        self._early: tuple[Outcome, ...] = ()  # what the first cycles only observed, not reported yet
-        self._failures = 0
-        self._reexecutes = False
-        self._exit_code: int | None = None
+        self._early = _EarlyOutcomes()
+        self._ending = _Ending(self._log)
 
     def run(self, ends: Collection[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> int:
         """Run until it is stopped or one of these signals `ends` it; the exit code."""
@@ -114,21 +166,21 @@ class Daemon:
         lacks = "CAP_KILL is missing: a pod with processes of another user can't be killed; run as root with CAP_KILL"
         self._sinks.start(self._policy, () if self._may_signal_others else (lacks,))
         self._follow()
-        while self._exit_code is None:
+        while self._ending.code is None:
             try:
                 self._step(clock.now())
             except Exception as error:  # a bug must not end a daemon that enforces
                 self._fail(error)
-            waiter.wait(self._idle_s(clock.now()) if self._exit_code is None else 0.0)
+            waiter.wait(self._idle_s(clock.now()) if self._ending.code is None else 0.0)
         self._end(clock.now())
         waiter.close()
-        if self._reexecutes:
+        if self._ending.reexecutes:
             reexec()
-        return self._exit_code
+        return self._ending.code
 
     def stop(self) -> None:
         """End as soon as the current step is done; any thread may call it."""
-        self._exit_code, self._reexecutes = 0, False
+        self._ending.stop()
         self._bell.ring()
 
     def _want_reload(self) -> None:
@@ -170,7 +222,7 @@ class Daemon:
             self._sampler.request_next(now)
         why = self._sampler.why_reexec(now)
         if why is not None:
-            self._exit(why, reexecutes=True)
+            self._ending.exit(why, reexecutes=True)
 
     def _beat(self, now: Now) -> None:
         """Check between cycles: the policy file, the sources, the lock, the switches, and whether the driver hangs."""
@@ -199,7 +251,7 @@ class Daemon:
         for message in self._cluster.take_messages() if self._cluster is not None else ():
             (self._log.warn if message.is_problem else self._log.inform)(message.text)
         if self._sampler.thread.has_died:
-            self._exit("the thread that reads the driver has died; please report this, with the log")
+            self._ending.exit("the thread that reads the driver has died; please report this, with the log")
         self._sinks.note_pulse(self._sampler.thread.pulse_cost)
         self._sinks.note_utilization(self._sampler.thread.utilization_cost)
         self._sinks.note_silence(self._sampler.silence(self._policy.reset_after_s, now))
@@ -317,7 +369,11 @@ class Daemon:
         self, opened: OpenCycle, last_look: LastLook | None = None, *, reading: DriverReading | None = None
     ) -> None:
         """Close a cycle and publish it; `reading` is the whole of what it was made from, if there was no last look."""
-        closed = self._without_early(self._cycle.close(opened, last_look, clock.now()))
+        closed = self._cycle.close(opened, last_look, clock.now())
+        if self._permission.is_starting(clock.now()):
+            closed = self._early.keep(closed)
+        else:
+            closed = self._early.report(closed, enforces=self._permission.decides)
         self._pending = None
         ended = clock.now()
         if not opened.inputs.is_inconclusive:  # otherwise no timer runs, so there is no deadline
@@ -337,19 +393,7 @@ class Daemon:
         stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
         stuck = stuck or (self._cluster.defect if self._cluster is not None else None)
         if stuck is not None:
-            self._exit(stuck)
-
-    def _without_early(self, closed: ClosedCycle) -> ClosedCycle:
-        """The cycle, without what it "would have" done while the daemon starts: if enforcement begins, it is done.
-
-        If enforcement does not begin, it is reported once that is clear.
-        """
-        if self._permission.is_starting(clock.now()):
-            observed = tuple(outcome for outcome in closed.outcomes if outcome.result is Result.OBSERVED)
-            self._early = (*self._early, *observed)
-            return replace(closed, outcomes=tuple(each for each in closed.outcomes if each not in observed))
-        early, self._early = self._early if not self._permission.decides else (), ()
-        return replace(closed, outcomes=(*early, *closed.outcomes)) if early else closed
+            self._ending.exit(stuck)
 
     def _publish(self, report: CycleReport, inputs: Inputs, ticks: Ticks | None = None) -> CycleReport:
         readings = self._sampler.thread.take_utilization()
@@ -358,9 +402,9 @@ class Daemon:
         if self._cluster is not None:
             self._cluster.keep_capacity(report.node, report.snapshot, self._policy, has_lock=self._sinks.has_lock)
         if is_taken:
-            self._failures = 0
+            self._ending.failures = 0
         else:
-            self._count_failure()
+            self._ending.count_failure()
         return report
 
     def _objection(self, entry: PlanEntry, moment: Moment) -> str | None:
@@ -385,23 +429,12 @@ class Daemon:
         self._quiet_ticks.forget()
         self._last_beat_s = clock.now().boottime_s
         self._log.crash(error, clock.now().boottime_s)
-        self._count_failure()
-
-    def _count_failure(self) -> None:
-        """Note that a cycle has failed, or that a sink lacks it: no daemon runs on for ever without its journal."""
-        self._failures += 1
-        if self._failures >= _MAX_FAILURES:
-            self._exit(f"{self._failures} cycles in a row have failed or were not published everywhere")
+        self._ending.count_failure()
 
     def _drop(self, reason: str) -> None:
         pending, self._pending = self._pending, None
         if pending is not None:
             self._actions.drop(pending.opened, reason)
-
-    def _exit(self, why: str, *, reexecutes: bool = False) -> None:
-        if self._exit_code is None:  # otherwise it ends already, perhaps by a signal during this step
-            self._exit_code, self._reexecutes = 1, reexecutes
-            self._log.error(f"exiting, to be restarted: {why}")
 
     def _end(self, now: Now) -> None:
         self._quiet_ticks.end_rest(now, at_once=True)
