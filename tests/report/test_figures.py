@@ -107,5 +107,5 @@ CLAIMED = {
 def test_the_limits_of_clients_that_claims_set(on: str | None, most: int | None) -> None:
     """The largest one on the account's own GPU, or on any if it has all of them."""
     (account,) = Story(pods=(trainer(claims=CLAIMED),)).see(trainer_node(4.0)).assessments
-    account = replace(account, account=replace(account.account, gpu=on))
+    account = replace(account, account=account.account._replace(gpu=on))
     assert pinned_by_claim(account) == (None if most is None else most * Gi)
