@@ -25,7 +25,7 @@ from tests.worlds import (
 from watchdog.core.assessment import Attribution, Reason, Verdict
 from watchdog.core.attribute import Unlisted, attribute, outside_gaps, outsiders, overdue_gaps
 from watchdog.core.brakes import Brake
-from watchdog.core.model import Container, ContainerKind, Now, Place, PlaceKind, Pod, Snapshot
+from watchdog.core.model import Container, ContainerKind, Now, Place, PlaceKind, Pod, Snapshot, Use
 from watchdog.core.policy import Declaration, LimitAnnotation, Step
 
 KEY = ("a", container_id("a/new"))
@@ -138,6 +138,27 @@ def test_an_init_container_that_lingers_has_its_own_declaration() -> None:
     by_default = policy(rule(step(), default=4 * Gi))
     (entry,) = planned(seen(load=3 * Gi, side=2 * Gi), [alone], by_default).entries
     assert (entry.assessment.declared, entry.victim) == (4 * Gi, "side")
+
+
+@pytest.mark.parametrize(
+    ("other", "main", "victim", "held"),
+    [
+        ([use(5, None)], 5, "main", None),
+        ([use(5, None)], 4, "", Brake.UNKNOWN_CONTAINER),
+        ([use(5, 1)], 5, "main", None),  # within 7Gi, a quarter of the mean of both cards
+        ([], 5, "load", None),  # above 4Gi, a quarter of the one that it uses
+    ],
+)
+def test_a_container_whose_own_declaration_cannot_be_determined_is_no_victim(
+    other: list[Use], main: int, victim: str, held: Brake | None
+) -> None:
+    """Point 21: a share is of the cards that it uses, and the driver may hide whether it uses one."""
+    load = replace(init("load", running=False), resources={"t/share": "1"})
+    both = policy(declarations=(VERIFF, Declaration(resource="t/share", unit="share", shares=4)))
+    uses = [use(5, 6 * Gi, 1), use(6, main * Gi), *other]
+    reading = snapshot(uses, [process(5, "a/load"), process(6, "a/main")], (gpu(0, 40 * Gi), gpu(1, 16 * Gi)))
+    (entry,) = planned(reading, [pod("a", load, container("main", "4Gi"))], both).entries
+    assert (entry.victim, entry.withheld_by) == (victim, held)
 
 
 @pytest.mark.parametrize(("on_card", "victim", "held"), [(2, "side", None), (1, "", Brake.UNKNOWN_CONTAINER)])

@@ -416,6 +416,9 @@ def _amount(box: Box, tenant: Tenant, uses: list[TrueUse], sight: Sight) -> int:
         if sight.hidden or len(set(sight.sizes.values())) > 1:
             raise UnknownError
         return -(-number * min(sight.sizes.values()) // REPLICAS)
+    is_one_size = len(set(sight.sizes.values())) == 1
+    if not is_one_size and not _may_be_on(box, tenant, uses, sight) <= _surely_on(box, uses):
+        raise UnknownError
     sizes = [sight.sizes[gpu] for gpu in {use.gpu for use in uses if use.container == box.name}]
     if not sizes:
         return -(-number * min(sight.sizes.values()) // REPLICAS)
@@ -423,6 +426,17 @@ def _amount(box: Box, tenant: Tenant, uses: list[TrueUse], sight: Sight) -> int:
     if more > 0:
         return sum(sizes) + -(-more * min(sight.sizes.values()) // REPLICAS)
     return -(-number * sum(sizes) // (REPLICAS * len(sizes)))
+
+
+def _surely_on(box: Box, uses: list[TrueUse]) -> set[str]:
+    """The cards on which it is known of some process of a container how much it uses."""
+    return {use.gpu for use in uses if use.container == box.name and use.used is not None}
+
+
+def _may_be_on(box: Box, tenant: Tenant, uses: list[TrueUse], sight: Sight) -> set[str]:
+    """The cards on which it is not known of some process of a container how much it uses, which may be nothing."""
+    hidden = {use.gpu for use in uses if use.container == box.name and use.used is None}
+    return hidden | {gpu for _, gpu in _heirs((tenant.uid, box.name, None), tenant, sight)}
 
 
 def protected(tenant: Tenant, policy: Policy, now: Now, ago_s: float = 0.0) -> bool:
