@@ -87,7 +87,10 @@ def test_nothing_that_a_machine_sets_reaches_the_tests(checkout: Checkout) -> No
 
 
 def test_every_part_runs_and_its_minutes_are_printed(checkout: Checkout) -> None:
-    """A run of most of an hour ends with where the time went; failed tests get their second attempt in each part."""
+    """A run of most of an hour ends with where the time went; failed tests get their second attempt in each part.
+
+    Every fast test runs on the newest interpreter, and those of `make unit` on the one between.
+    """
     checkout.add("python3.97", "exit 1")  # such as one without a venv module
     checkout.add("python3.98", 'test "$PYENV_VERSION" = 3.98.1 && echo /opt/3.98.1/bin/python3.98')
     checkout.add("python3.99", "echo /usr/bin/python3.99")
@@ -101,7 +104,7 @@ def test_every_part_runs_and_its_minutes_are_printed(checkout: Checkout) -> None
             "setup-dev",
             "check",
             "-o check test AGAIN=5",
-            "unit UNIT=tests AGAIN=5 PYTHON=/opt/3.98.1/bin/python3.98 VENV=build/python3.98",
+            "unit AGAIN=5 PYTHON=/opt/3.98.1/bin/python3.98 VENV=build/python3.98",
             "unit UNIT=tests AGAIN=5 PYTHON=/usr/bin/python3.99 VENV=build/python3.99",
             "deep AGAIN=5",
         ],

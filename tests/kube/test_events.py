@@ -189,7 +189,7 @@ def test_a_dead_network_costs_the_loop_nothing(tmp_path: Path) -> None:
         began = time.monotonic()
         for number in range(5 * MOST_WAITING):
             events.offer((pod_event(number, uid=str(number)),))
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 5.0  # waiting for one answer would take longer
         assert 4 * MOST_WAITING - 2 <= events.counts()["dropped"] <= 4 * MOST_WAITING
         assert any("wait to be written" in notice for notice in events.messages.take())
         stop(events, 0.3, within_s=0.5)
