@@ -33,7 +33,7 @@ from watchdog.core.budget import (
 from watchdog.core.claims import holders_of, shared_parts, with_sums
 from watchdog.core.declare import PodDeclaration, active_containers, phases
 from watchdog.core.errors import Problem
-from watchdog.core.model import ContainerKind, Gap, GapReason, Gpu, Node, PlaceKind, Pod, Snapshot
+from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Gpu, Node, PlaceKind, Pod, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.remembered import DeclarationMemory
@@ -143,6 +143,8 @@ class PodTerms:
     # None: none applies, or `gap` hides it.
     rule: Rule | None
     gap: Gap | None
+    # The containers whose declarations count now, and what they declare.
+    active: tuple[Container, ...]
     declaration: PodDeclaration
     # Gives what it declares in other phases.
     memory: DeclarationMemory
@@ -159,11 +161,13 @@ class PodTerms:
         """The terms of a pod; the memory has begun the cycle."""
         rule = rule_of(pod, inputs.policy, inputs.node, inputs.namespaces)
         is_split = isinstance(rule, Rule) and _splits(rule)
-        declared = memory.declare(pod, (active_containers(pod),), per_container=is_split)
+        active = active_containers(pod)
+        declared = memory.declare(pod, (active,), per_container=is_split)
         gap = rule if isinstance(rule, Gap) else None
         return cls(
             rule=None if isinstance(rule, Gap) else rule,
             gap=_unread_gap(pod) if gap is None and declared is None else gap,
+            active=active,
             declaration=_UNREAD
             if declared is None
             else comparable(declared[0], memory.cards, has_default=_has_default(rule)),
@@ -254,7 +258,7 @@ def _budgets(pod: Pod, uses: Uses, terms: PodTerms, inputs: Inputs) -> Callable[
     if declaration is _UNREAD:
         return partial(undetermined, declaration, why=_NOT_READ)
     if all(use.container for use in uses):
-        return partial(budget, active_containers(pod), declaration, policy=policy)
+        return partial(budget, terms.active, declaration, policy=policy)
     # A tenant can write thousands of init containers, each of which is a phase in which all declarations are read.
     number = 1 + sum(container.kind is ContainerKind.INIT for container in pod.containers)
     if number * len(pod.containers) > _MOST_READ:
@@ -274,6 +278,11 @@ def _splits(rule: Rule) -> bool:
     return rule.account == "container"
 
 
+def _takes_default(rule: Rule, terms: PodTerms) -> bool:
+    """Whether the rule's default applies to what claims leave room for."""
+    return rule.default is not None and leaves_open(terms.declaration, [each.name for each in terms.active])
+
+
 def _accounts(pod: Pod, uses: Uses, terms: PodTerms, acting: Iterable[AccountKey]) -> Iterable[AccountKey]:
     """The keys of a pod's accounts; one that is acted on, and uses nothing any more, uses 0 bytes for certain."""
     declaration, rule = terms.declaration, terms.rule or _NO_RULE
@@ -283,9 +292,7 @@ def _accounts(pod: Pod, uses: Uses, terms: PodTerms, acting: Iterable[AccountKey
         declaring = {name for name in (*declaration.amounts, *declaration.misdeclared) if name}
         names = {*used, *sorted(declaring - used)[: terms.most_idle]} or {None}
     # What is a total beside claims bounds all cards together, and so does the default where claims leave room for it.
-    now = [container.name for container in active_containers(pod)]
-    takes_default = rule.default is not None and leaves_open(declaration, now)
-    has_total = bool(declaration.claimed) and ("total" in declaration.kinds or takes_default)
+    has_total = bool(declaration.claimed) and ("total" in declaration.kinds or _takes_default(rule, terms))
     keys: list[AccountKey] = []
     for container in names:
         gpus: set[str | None] = {None}

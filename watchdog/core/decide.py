@@ -109,7 +109,7 @@ def _absent(
             return _with_rule(after, in_force(key))
         return after if after.tallies else None
 
-    # Accounts of which nothing is remembered share a state. There can be 125,000 of them.
+    # Accounts of which nothing is remembered share a state (`Ledger.where`).
     shared: dict[tuple[str, bool, int], AccountState | None] = {}
     for key, state in accounts if unread else ledger.where(lambda state: bool(state.tallies)):
         kind = key.uid, key.container is None, id(state)

@@ -220,7 +220,8 @@ class Ledger:
     def where(self, holds: Callable[[AccountState], bool]) -> Iterator[tuple[AccountKey, AccountState]]:
         """The accounts of whose state this holds, which is asked once of each state.
 
-        Those of which nothing is remembered share one, and there can be 125,000 of them.
+        Those of which nothing is remembered share one. A tenant who changes large pods in turn, so that they wait to be
+        read, can have tens of thousands of them.
         """
         found = {
             number for number, state in {id(each): each for each in self.accounts.values()}.items() if holds(state)
