@@ -1,21 +1,17 @@
-"""An API server over TLS with the pods of one node: lists, and watches in which only the node changes."""
+"""An API server over TLS with the pods of one node: a list, and a watch without events."""
 
 import json
-import queue
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from bench.node import NAME, BenchNode
 from tests.rig.cluster.certificates import Authority
-
-_NODES: Final = "/api/v1/nodes"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -33,8 +29,6 @@ class _Handler(BaseHTTPRequestHandler):
         if is_watch:
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            while self.path.startswith(_NODES) and (event := self.server.events.get()) is not None:
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
             self.server.is_over.wait()
             self.close_connection = True
             return
@@ -56,8 +50,6 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.lists = lists
         self.is_over = threading.Event()
-        # What the watch of the node has yet to say; None: it is over.
-        self.events: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
 
 def _list(kind: str, items: list[dict[str, Any]]) -> bytes:
@@ -67,30 +59,13 @@ def _list(kind: str, items: list[dict[str, Any]]) -> bytes:
     return json.dumps({"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": items}).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
-    """The server while it runs."""
-
-    kubeconfig: Path
-    _server: _Server
-
-    def label_node(self, name: str, value: str) -> None:
-        """Give the node this label, and no other."""
-        node = _here(labels={name: value}, resourceVersion="3000")
-        self._server.events.put(json.dumps({"type": "MODIFIED", "object": node}).encode() + b"\n")
-
-
-def _here(**metadata: object) -> dict[str, Any]:
-    """The node."""
-    return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": NAME, "uid": "a-node", **metadata}, "status": {}}
-
-
 @contextmanager
-def served(node: BenchNode) -> Iterator[Api]:
-    """Serve the pods of a node."""
+def served(node: BenchNode) -> Iterator[Path]:
+    """Serve the pods of a node; yields the kubeconfig."""
     authority = Authority(node.root / "authority")
     pair = authority.server("127.0.0.1")
-    server = _Server({"/api/v1/pods": _list("PodList", node.pods), _NODES: _list("NodeList", [_here()])})
+    here = {"metadata": {"name": NAME, "uid": "a-node"}, "status": {}}
+    server = _Server({"/api/v1/pods": _list("PodList", node.pods), "/api/v1/nodes": _list("NodeList", [here])})
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -109,9 +84,8 @@ def served(node: BenchNode) -> Iterator[Api]:
     path = node.root / "kubeconfig"
     path.write_text(json.dumps(config), encoding="utf-8")
     try:
-        yield Api(path, server)
+        yield path
     finally:
-        server.events.put(None)
         server.is_over.set()
         server.shutdown()
         server.server_close()

@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -45,7 +44,6 @@ Pods = list[dict[str, Any]]
 
 
 _USUAL: Final = "as they usually are"
-_READ_AGAIN: Final = ", and all are read again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,6 @@ def kinds(size: LargePods, named: list[str]) -> Mapping[str, tuple[str, Callable
     """The accounts of the policy, and what the pods of a node become, by what is large."""
     few, many = size.containers, 2 * size.containers
     mig = [f"nvidia.com/mig-{each}" for each in range(100)]
-    accounts = _fattened(many, ["nvidia.com/gpumem"], "1", "containers")
     return {
         _USUAL: ("pod", lambda pods: pods),
         f"and {size.failed:,} small Failed": ("pod", lambda pods: [*pods, *_finished(size.failed, pods[0])]),
@@ -83,8 +80,10 @@ def kinds(size: LargePods, named: list[str]) -> Mapping[str, tuple[str, Callable
             "pod",
             lambda pods: list(map(_fattened(many, named, "1", "containers"), pods)),
         ),
-        f"{many} containers, each an account": ("container", lambda pods: list(map(accounts, pods))),
-        f"{many} containers, each an account{_READ_AGAIN}": ("container", lambda pods: list(map(accounts, pods))),
+        f"{many} containers, each an account": (
+            "container",
+            lambda pods: list(map(_fattened(many, ["nvidia.com/gpumem"], "1", "containers"), pods)),
+        ),
     }
 
 
@@ -120,15 +119,10 @@ def _health(side: Running) -> int:
         return connection.getresponse().status
 
 
-def _seconds(side: Running, node: BenchNode, number: int, change: Callable[[], None] | None) -> tuple[list[float], int]:
-    """CPU of the loop in each of this many seconds, while a process allocates; and how often it was not healthy.
-
-    In the middle something can `change`.
-    """
+def _seconds(side: Running, node: BenchNode, number: int) -> tuple[list[float], int]:
+    """CPU of the loop in each of this many seconds, while a process allocates; and how often it was not healthy."""
     used, unhealthy, grown = [], 0, count(MIB, MIB)
-    for second in range(number):
-        if change is not None and second == number // 2:
-            change()
+    for _ in range(number):
         before, until_s = loop_cpu_s(side), time.monotonic() + 1
         while time.monotonic() < until_s:
             node.show(grown=next(grown))
@@ -147,10 +141,8 @@ def measure(bench: Bench) -> Iterator[Measured]:
         node = bench.node(_world(size), PARSING)
         node.pods = change(node.pods)
         policy.write_text(_POLICY.replace("ACCOUNT", account), encoding="utf-8")
-        with served(node) as api, start(WATCHDOG, node, policy=policy, kubeconfig=api.kubeconfig) as side:
-            # A declaration depends on the labels of the node.
-            relabel = partial(api.label_node, "nvidia.com/gpu.count", "7") if what.endswith(_READ_AGAIN) else None
-            cpu_ms, unhealthy = _seconds(side, node, size.seconds, relabel)
+        with served(node) as kubeconfig, start(WATCHDOG, node, policy=policy, kubeconfig=kubeconfig) as side:
+            cpu_ms, unhealthy = _seconds(side, node, size.seconds)
             late, sent_s = side.sample("gpu_watchdog_cycle_late_total"), time.monotonic()
             side.process.send_signal(signal.SIGTERM)
             side.process.wait(60)

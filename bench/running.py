@@ -37,7 +37,8 @@ Key = TypeVar("Key")
 def compile_program() -> None:
     """Compile the program, as pip and the image do."""
     # Where PYTHONDONTWRITEBYTECODE is set, each start would compile it again, and imports take half as long again.
-    assert compileall.compile_dir(ROOT / "watchdog", quiet=1)
+    if not compileall.compile_dir(ROOT / "watchdog", quiet=1):
+        sys.exit("the program can't be compiled; see the errors above, and whether watchdog/ can be written")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ def sizes(bench: Bench) -> None:
         for source in ("a file", "the API"):
             node = bench.node(world, IMMEDIATE)
             with contextlib.ExitStack() as stack:
-                kubeconfig = stack.enter_context(served(node)).kubeconfig if source == "the API" else None
+                kubeconfig = stack.enter_context(served(node)) if source == "the API" else None
                 side = stack.enter_context(start(WATCHDOG, node, kubeconfig=kubeconfig))
                 usage = bench.watch({WATCHDOG: side})[WATCHDOG]
                 page = side.scrape()

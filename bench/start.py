@@ -33,10 +33,10 @@ def startup(bench: Bench) -> Iterator[Row]:
     started: dict[str, list[float]] = {name: [] for name in (WATCHDOG, _WITH_API, PLAIN, EXPORTER)}
     printed: dict[str, list[float]] = {name: [] for name in commands}
     for _, (name, times) in product(range(bench.repeats), started.items()):
-        with served(node) as api:
+        with served(node) as kubeconfig:
             began_s = time.perf_counter()
             is_with_api = name == _WITH_API
-            with start(WATCHDOG if is_with_api else name, node, kubeconfig=api.kubeconfig if is_with_api else None):
+            with start(WATCHDOG if is_with_api else name, node, kubeconfig=kubeconfig if is_with_api else None):
                 times.append((time.perf_counter() - began_s) * 1000)
     for _ in range(bench.repeats):
         for name, command in commands.items():
@@ -60,9 +60,9 @@ def memory(bench: Bench) -> Iterator[Row]:
     """Memory with pods from the API: at rest, and of a large node after many simultaneous scrapes."""
     small = bench.node(bench.worlds[0], IMMEDIATE)
     at_rest: dict[str, list[float]] = {WATCHDOG: [], PLAIN: []}
-    with served(small) as api:
+    with served(small) as kubeconfig:
         for _, name in product(range(bench.repeats), at_rest):
-            with start(name, small, kubeconfig=api.kubeconfig) as side:
+            with start(name, small, kubeconfig=kubeconfig) as side:
                 time.sleep(bench.window_s)
                 at_rest[name].append(side.memory_mib())
     ours, theirs = at_rest.values()
@@ -72,9 +72,9 @@ def memory(bench: Bench) -> Iterator[Row]:
     # prometheus-client's default server queues five connections and resets others.
     at_once = {WATCHDOG: bench.scrapes, PLAIN: 4}
     found: dict[tuple[str, str], list[float]] = {(kind, name): [] for kind in ("Pss", "Rss") for name in at_once}
-    with served(node) as api:
+    with served(node) as kubeconfig:
         for _, name in product(range(bench.repeats), at_once):
-            with start(name, node, kubeconfig=api.kubeconfig) as side:
+            with start(name, node, kubeconfig=kubeconfig) as side:
                 time.sleep(bench.window_s / 2)
                 with ThreadPoolExecutor(at_once[name]) as threads:
                     list(threads.map(side.scrape, [PROMETHEUS] * bench.scrapes))

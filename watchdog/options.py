@@ -1,4 +1,4 @@
-"""The options that `run` and `scan` share, as one value, and the address to listen on."""
+"""The options that `run` and `scan` share, as one value, the address to listen on, and where the stop file is."""
 
 import errno
 from collections.abc import Mapping

@@ -619,10 +619,12 @@ def _top_of_cluster(which: "ClusterChoice", choice: "Choice", interval_s: float 
         from watchdog.cli.cluster import print_cluster
 
         _show_library_messages()
-        # What is made for one table is in use until the process ends: looking for garbage in it, and in the modules at
-        # the end, took a fifth of the command's CPU time with 5,000 nodes. The live view goes on doing so.
-        gc.disable()
-        gc.freeze()
+        if which.prometheus:
+            # What is made for one table is in use until the process ends: looking for garbage in it, and in the
+            # modules at the end, took a fifth of the command's CPU time with 5,000 nodes. An error of a daemon's answer
+            # is garbage that has all that came of it.
+            gc.disable()
+            gc.freeze()
         print_cluster(which, choice, as_json=as_json)
         return
     from watchdog.cli.cluster_live import watch_cluster

@@ -33,7 +33,7 @@ BLOCKS: Final = Signs("█", "▓", "▒", "░", "│", "≥", "▁▁▂▃▄
 ASCII: Final = Signs("#", "=", "-", ".", "|", ">=", "012345678")
 
 
-SPARK: Final = 15  # cells of a sparkline
+_SPARK: Final = 15  # cells of a sparkline
 HOUR: Final = "HOUR"  # the title of a column of sparklines
 BUSY: Final = "BUSY"  # that of a column of shares of the time
 IDLE: Final = "IDLE"  # that of a column of times for which memory has been held idle
@@ -47,7 +47,7 @@ def spark(hour: object, signs: Signs) -> str:
     """
     if not isinstance(hour, HourStatus):
         return ""
-    size = max(len(hour.levels) // SPARK, 1)
+    size = max(len(hour.levels) // _SPARK, 1)
     parts = range(0, len(hour.levels), size)
     return "".join(_spark(hour.levels[at : at + size], hour.marks[at : at + size], signs) for at in parts)
 

@@ -96,7 +96,11 @@ class Verdict(StrEnum):
 
 
 class AccountKey(NamedTuple):
-    """Identity of an account, which may be a part of its pod: one container, one GPU, or both."""
+    """Identity of an account, which may be a part of its pod: one container, one GPU, or both.
+
+    It is a tuple because it is hashed several times in each cycle for each account, which takes a dataclass four times
+    as long. A `Holder` with the same parts is equal to it.
+    """
 
     # The UID of the pod.
     uid: str

@@ -56,7 +56,7 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
         else:
             above.append((assessment, rule, shown))
     in_force = _rules_of_unread(inputs)
-    for key in [key for key in states if key.uid in inputs.unread]:
+    for key in [key for key in states if key.uid in inputs.unread] if inputs.unread else ():
         states[key] = _with_rule(states[key], in_force(key))
     states.update(_absent(ledger, states, now, inputs, in_force))
     tallies = _of_pods(assessments, others, ledger, states, now, inputs)

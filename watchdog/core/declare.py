@@ -160,9 +160,7 @@ class ReadPod:
 
     def _read(self, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...]:
         sources, claimed = self._sources, self._claimed
-        readers = (
-            _PhaseReader(sources.copy(), claimed, phase, is_split=per_container and len(phase) > 1) for phase in phases
-        )
+        readers = (_PhaseReader(sources, claimed, phase, is_split=per_container and len(phase) > 1) for phase in phases)
         return tuple(reader.read(self._by_container) for reader in readers)
 
 
@@ -194,15 +192,15 @@ def _place(keys: Sequence[str], container: str) -> Written:
     return Written(key=keys[0], place=f"{brief(', '.join(keys), _LONGEST_SOURCE)} of {where}")
 
 
-def _bounded(found: PodDeclaration, bound: PodDeclaration, sources: tuple[Written, ...]) -> PodDeclaration:
+def _bounded(found: PodDeclaration, bound: PodDeclaration, places: tuple[Written, ...]) -> PodDeclaration:
     """A declaration with what bounds it; without what nobody has checked if all of that together is impossible."""
     if (found.amounts, found.misdeclared, found.invalid) == (bound.amounts, bound.misdeclared, bound.invalid):
         return _with_sum(found)
     bound = _with_sum(bound)
     if not found.together:
-        return replace(found, bound=bound, unlisted=sources)
-    places = brief(", ".join(source.place for source in sources), _LONGEST_SOURCE)
-    remark = Misdeclaration(source=places, why=found.together, key=sources[0].key)
+        return replace(found, bound=bound, unlisted=places)
+    text = brief(", ".join(each.place for each in places), _LONGEST_SOURCE)
+    remark = Misdeclaration(source=text, why=found.together, key=places[0].key)
     remarks = dict.fromkeys((remark, *found.remarks, *bound.remarks))
     misdeclared = bound.misdeclared | (found.amounts.keys() - bound.amounts.keys())
     return replace(bound, remarks=tuple(remarks)[:MOST_MISDECLARED], misdeclared=misdeclared)
@@ -251,6 +249,7 @@ class _Sources:
     cards: Cards
     # Those that concern the pod, with their positions in the policy.
     declarations: tuple[tuple[int, Declaration], ...]
+    # What is found wrong while they are read, to which the readers add.
     found: _Found = field(default_factory=_Found)
     # Whether each resource is of whole devices; a pod can request the same in each of its containers.
     whole_keys: dict[str, bool] = field(default_factory=dict)
@@ -328,6 +327,7 @@ class _Sources:
         return next(filter(None, counts), annotated)
 
     def annotated_count(self) -> int | None:
+        """How many devices the pod's annotations ask for; None: they don't say."""
         counts = (_positive(self.pod.annotations.get(key)) for key in COUNT_ANNOTATIONS)
         return next(filter(None, counts), None)
 
@@ -448,6 +448,7 @@ class _Sources:
         )
 
     def is_whole(self, key: str) -> bool:
+        """Whether a resource is of whole devices: cards or instances that nothing cuts into shares."""
         known = self.whole_keys.get(key)
         if known is None:
             known = (key == GPU_RESOURCE or profile_of(key) is not None) and not is_cut(key, self.node)
@@ -646,8 +647,8 @@ class _PhaseReader:
 
     def __init__(self, sources: _Sources, claimed: Mapping[str, Claimed], phase: Phase, *, is_split: bool) -> None:
         """`is_split`: it can't be an amount for several containers together."""
-        self._sources = sources
-        self._found = sources.found
+        self._sources = sources.copy()  # what is wrong in one phase is no fault of another
+        self._found = self._sources.found
         self._claimed = claimed
         self._phase = phase
         self._is_split = is_split

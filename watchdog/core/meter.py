@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -97,7 +98,7 @@ class UtilizationMeter:
 
         The time between the two is unknown.
         """
-        self._idle_clock.restore(earlier, self._holdings.used, was_read=math.isfinite(self._read_s))
+        self._idle_clock.restore(earlier, self._holdings.used.keys(), was_read=math.isfinite(self._read_s))
 
     def take_spent(self) -> Mapping[Spender, CardSeconds]:
         """The card-seconds since this was last called, for the journal."""
@@ -368,19 +369,19 @@ class _IdleClock:
     def forget(self, used: Mapping[AccountKey, int | None], idle: Idle) -> None:
         """Forget the accounts that are gone, and those that use little for certain."""
         self.seconds = {key: seconds for key, seconds in self.seconds.items() if key in used}
-        self._resume(used)
+        self._resume(used.keys())
         for key, size in used.items():
             if size is not None and size < idle.above:
                 self.stop(key)
 
-    def restore(self, earlier: IdleTimes, accounts: Iterable[AccountKey], *, was_read: bool) -> None:
+    def restore(self, earlier: IdleTimes, accounts: AbstractSet[AccountKey], *, was_read: bool) -> None:
         """Take over what an earlier daemon has counted; once the driver `was_read`, only for accounts idle since."""
         of_before = earlier.seconds.items()
         self._restored = {key: seconds for key, seconds in of_before if key in self.seconds or not was_read}
         self._resume(accounts)
         self.reported |= earlier.reported
 
-    def _resume(self, accounts: Iterable[AccountKey]) -> None:
+    def _resume(self, accounts: AbstractSet[AccountKey]) -> None:
         """Go on counting where an earlier daemon had come to."""
         for account in self._restored.keys() & accounts:
             self.add(account, self._restored.pop(account))

@@ -144,7 +144,7 @@ class _Kept:
 
 
 class Endpoints:
-    """The current responses. All state is replaced whole and never changed in place.
+    """The current responses. Each value is replaced whole, except the `health` and the last `hour`.
 
     `remedies` gives the remedy for each reason of suspension, `stop_file` is the path that the daemon watches.
     """

@@ -55,7 +55,7 @@ class _Finished:
 
 
 class Health:
-    """The health of the daemon. The loop sets it, and any thread reads it: all state is replaced whole."""
+    """The health of the daemon. The loop sets it, and any thread reads it: all but durations is replaced whole."""
 
     def __init__(self, interval_s: float, now: Callable[[], Now], stop_file: str) -> None:
         """`stop_file` is the path that the daemon watches."""

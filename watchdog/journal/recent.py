@@ -1,4 +1,4 @@
-"""The recent actions that the journal has, for a daemon that begins."""
+"""What the journal has of recent actions and of those in progress, for a daemon that begins."""
 
 import sqlite3
 from collections.abc import Iterator

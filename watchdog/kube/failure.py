@@ -1,4 +1,4 @@
-"""Why the API server cannot be reached: the errors raised for it, and an exception -> cause and remedy."""
+"""Why the API server, a daemon or a Prometheus can't be reached: errors, and an exception -> cause and remedy."""
 
 import errno
 import http.client

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from watchdog.core.rules import TERMINATING
 from watchdog.core.units import format_bytes
 from watchdog.report.sentences.brakes import rule_observes
-from watchdog.report.sentences.draining import pinned_by_claim, pinned_limits
+from watchdog.report.sentences.draining import claim_limit, pinned_limits
 from watchdog.report.sentences.following import following
 from watchdog.report.sentences.node import gpu_label
 from watchdog.report.sentences.usage import (
@@ -253,7 +253,7 @@ def _pinned(account: AccountStatus) -> Iterator[str]:
     if isinstance(account.pinned, PinnedTotalStatus):
         yield f"{capital(pinned_limits(account.pinned, account.declared))}."
     elif isinstance(account.pinned_by_claim, int):
-        yield pinned_by_claim(account.pinned_by_claim)
+        yield claim_limit(account.pinned_by_claim)
 
 
 def _rule(account: AccountStatus, status: Status) -> Iterator[str]:

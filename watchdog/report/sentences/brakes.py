@@ -185,7 +185,7 @@ def acted_on(*, observing: bool) -> str:
     return "would be killed or evicted" if observing else "is killed or evicted"
 
 
-# In short; watchdog.daemon.enforcement has the remedies.
+# In short; `suspension` has the remedies.
 _SUSPENDED: Final = {
     "pid_namespace": "the watchdog does not run in the host's PID namespace",
     "procfs": "the watchdog's /proc belongs to another PID namespace",

@@ -66,7 +66,7 @@ def hazard_because(hazard: Hazard | None) -> str:
     return f"{who} is a client of an MPS server outside its pod that can't be drained, and {broken}"
 
 
-def pinned_by_claim(most: int) -> str:
+def claim_limit(most: int) -> str:
     """What claims let each of an account's MPS clients pin, in a sentence."""
     limit = format_bytes(most)
     return f"By its claim each of its MPS clients may pin at most {limit}; that is no limit for all of them together."
