@@ -329,8 +329,10 @@ class Book:
 
     def is_on_its_own(self, fact: Fact) -> bool:
         """Whether an account is above the thresholds of its due kills whatever others use of a claim."""
-        due = [step for step in fact.rule.steps if step.do != "warn" and self.timers.surely_due(fact, step)]
-        return fact.part is None or all(fact.own > threshold_bytes(step, fact.allowed or 0) for step in due)
+        if fact.part is None:
+            return True
+        due = (step for step in fact.rule.steps if step.do != "warn" and self.timers.surely_due(fact, step))
+        return all(fact.own > threshold_bytes(step, fact.allowed or 0) for step in due)
 
     def _note_withheld(self, facts: Mapping[Key, Fact], asked: Now) -> None:
         """Note which accounts the brakes surely withhold, and how far over the lowest threshold of a due kill."""
