@@ -185,10 +185,9 @@ def integrated(day: Day) -> dict[str, list[float]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_day_s_card_seconds_are_the_integral_of_what_happened(seed: int) -> None:
+def test_a_day_s_card_seconds_are_the_integral_of_what_happened() -> None:
     """Computing and idle of each namespace are within 1% of a sum over all seconds, and held is exact."""
-    day = Day(seed)
+    day = Day(1)
     found, spent = metered(day)
     for namespace, (held, computing, idle) in integrated(day).items():
         assert held > 1000, "there is something to compare"

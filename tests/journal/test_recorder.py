@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.past.histories import history, under
+from tests.past.histories import FEWER, history, under
 from tests.past.life import LIMITS, Life, State, holding, replayed, tenant
 from tests.report.build import outcome, record
 from tests.worlds import Gi, Mi, at, container, gpu, pod, policy, rule, step
@@ -151,6 +151,7 @@ def test_pods_that_no_policy_can_concern_are_left_out(path: Path) -> None:
 
 
 @pytest.mark.slow
+@FEWER
 @given(st.integers(0, 2**32))
 def test_what_is_read_is_what_was_there(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """The node of every cycle has its pods, its GPUs and what hid them, and its amounts to 64Mi."""

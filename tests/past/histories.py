@@ -4,7 +4,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests.past.life import State
@@ -12,6 +14,8 @@ from tests.worlds import VERIFF, Gi, Mi, container, gpu, owner, pod, policy, rul
 from watchdog.core.model import Gpu, Pod
 from watchdog.core.policy import Allowance, Backoff, Brakes, Breaker, Declaration, Match, Policy, Pressure, Window
 
+# A history takes a second or more to live through and to replay: of these `make deep` tries fewer.
+FEWER: Final = settings(max_examples=max(20, settings().max_examples // 3))
 PER_GPU = Declaration(resource="nvidia.com/gpumem", unit=Mi, per="gpu")
 NOTE = Declaration(annotation="vram", unit=1)
 _CARDS = (gpu(0, 40 * Gi), gpu(1, 40 * Gi))

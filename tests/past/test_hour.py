@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.past.histories import History, histories, policies
+from tests.past.histories import FEWER, History, histories, policies
 from tests.past.life import Life, State, holding, tenant
 from tests.report.build import WARN, policy, record
 from tests.worlds import Gi, Mi, at, claimant, container, gpu, pod, rule
@@ -101,6 +101,7 @@ def lived(path: Path, past: History, under: Policy) -> Hour:
 
 
 @pytest.mark.slow
+@FEWER
 @given(histories(granule=128 * Mi, lives=2), policies())
 def test_any_history_is_what_the_daemon_itself_kept(past: History, under: Policy) -> None:
     """Whatever a node goes through: every point of every account and card, and when each came and went."""

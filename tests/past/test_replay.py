@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from tests.past import runs
-from tests.past.histories import History, histories, policies
+from tests.past.histories import FEWER, History, histories, policies
 from tests.past.life import Life, State, actions_of, holding, replayed, tenant
 from tests.past.runs import HIGH, KILL, LOW, P, cycles, recently
 from tests.worlds import NODE, Gi, Mi, at, claimant, container, container_id, gpu, owner, pod, policy, rule, step
@@ -36,6 +36,7 @@ def seconds(path: Path, under: Policy = P) -> list[float]:
 
 
 @pytest.mark.slow
+@FEWER
 @given(histories(granule=Mi), policies())
 def test_every_run_replayed_under_its_own_policy_gives_its_own_first_actions(past: History, under: Policy) -> None:
     """Whatever a node goes through, replaying it under the policy of the run gives the actions that the run planned."""
@@ -46,6 +47,7 @@ def test_every_run_replayed_under_its_own_policy_gives_its_own_first_actions(pas
 
 
 @pytest.mark.slow
+@FEWER
 @given(histories(granule=Mi), policies())
 def test_a_daemon_that_rests_does_and_records_the_same(past: History, under: Policy) -> None:
     """Quiet ticks: what is only counted comes to the same actions and the same ledger, and replay finds them."""
@@ -67,6 +69,7 @@ def test_most_cycles_of_a_node_that_hardly_changes_are_ticks(path: Path) -> None
 
 
 @pytest.mark.slow
+@FEWER
 @given(histories(granule=128 * Mi), policies(), policies())
 def test_another_policy_gives_what_it_would_have_done(past: History, under: Policy, other: Policy) -> None:
     """A recording made under one policy has all that another would have seen itself, to 64Mi."""
