@@ -135,7 +135,7 @@ def test_a_recreated_node_object_has_it_within_ten_seconds(site: Site, room: str
         answer = site.cluster.control_plane.api.call("GET", f"/api/v1/nodes/{NODE}")
         return answer.status == 200 and answer.object["metadata"]["uid"] != uid
 
-    wait_until(is_back, "the node is back", pause_s=0.05)
+    wait_until(is_back, "the node is back")
     site.wait("capacity", 2 * EACH, 10)
     site.cluster.kubelet.wait_for(site.cluster.is_ready)
     site.wait("allocatable", 2 * EACH)

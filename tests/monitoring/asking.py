@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.node.support import pauses
 from tests.rig.cluster.api import RefusedError
 from tests.rig.cluster.network import LOOPBACK, Answer, exchange
 
@@ -32,8 +33,8 @@ def is_ready(port: int) -> bool:
 
 def wait_for(look: Callable[[], T], what: Callable[[], str], limit_s: float) -> T:
     """Wait until something is there, and give it; fails after `limit_s`, with what there is."""
-    deadline = time.monotonic() + limit_s
+    deadline, pause_s = time.monotonic() + limit_s, pauses()
     while not (found := look()):
         assert time.monotonic() < deadline, f"not within {limit_s:.0f} s: {what()}"
-        time.sleep(0.05)
+        time.sleep(next(pause_s))
     return found

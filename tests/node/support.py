@@ -64,10 +64,18 @@ def need_root() -> None:
 
 def wait_until(true: Callable[[], bool], seconds: float = 180) -> None:
     """Wait until something is true; the limit only counts where it fails."""
-    deadline = time.monotonic() + seconds
+    deadline, pause_s = time.monotonic() + seconds, pauses()
     while not true():
         assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.005)
+        time.sleep(next(pause_s))
+
+
+def pauses() -> Iterator[float]:
+    """Seconds between one look and the next, from 5 ms to 0.1 s: who waits for long leaves the cores to the others."""
+    pause_s = 0.005
+    while True:
+        yield pause_s
+        pause_s = min(1.2 * pause_s, 0.1)
 
 
 @contextlib.contextmanager

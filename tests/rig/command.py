@@ -16,7 +16,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.node.support import ENDS_WITH_US
+from tests.node.support import ENDS_WITH_US, pauses
 from tests.rig.volume import mounted
 from tests.stub import Variant, environment, read_calls
 
@@ -109,11 +109,11 @@ class Daemon(Endpoints):
 
     def wait(self, true: Callable[["Daemon"], object], seconds: float = 180.0) -> None:
         """Wait until something is true of it; the limit only counts where it fails."""
-        deadline = time.monotonic() + seconds
+        deadline, pause_s = time.monotonic() + seconds, pauses()
         while not true(self):
             assert self.process.poll() is None, self._log.read_text(encoding="utf-8")
             assert time.monotonic() < deadline, self._log.read_text(encoding="utf-8")
-            time.sleep(0.01)
+            time.sleep(next(pause_s))
 
     def has_begun(self) -> bool:
         """Whether it listens; its first cycle may still be to come."""

@@ -147,7 +147,7 @@ FAULTS: Final = {
              "except _UndeterminedError:\n        return 0")),
     "a container that the pod list does not have yet counts at once": Fault("law 4", ("deletions/0", 2100),
         Edit("core/assess.py", "return not use.container and (", "return False and (")),
-    "the phase is taken from an old pod list": Fault("law 4", ("fault/8", 500),
+    "the phase is taken from an old pod list": Fault("law 4", ("fault/16", 300),
         Edit("core/assess.py", "    if all(use.container for use in uses):\n", "    if True:\n")),
     "a process that has given enough back is killed": Fault("point 22", ("process/0", 200),
         Edit("daemon/actions/kills.py", "used_now <= kill.entry.threshold_bytes", "used_now < 0")),

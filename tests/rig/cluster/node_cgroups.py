@@ -15,7 +15,10 @@ _CONTROLLERS: Final = ("cpu", "cpuset", "memory", "pids", "hugetlb")
 
 
 class CgroupRoot:
-    """A cgroup of one name in every hierarchy of this machine, v1 and v2; all of it goes at the end."""
+    """A cgroup of one name in every hierarchy of this machine, v1 and v2; all of it goes at the end.
+
+    Processes of containers are in all of them, so that they are looked for in the first one alone.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -38,22 +41,25 @@ class CgroupRoot:
         """Its path from the top of each hierarchy."""
         return f"/{self.name}"
 
-    def members(self, below: str = "") -> dict[int, str]:
-        """Every process below a part of it, by PID, with its cgroup's path from here."""
-        found: dict[int, str] = {}
-        for top in self._folders:
-            for folder, _, files in os.walk(top / below):
-                if "cgroup.procs" in files:
-                    with contextlib.suppress(OSError):
-                        pids = Path(folder, "cgroup.procs").read_text(encoding="ascii").split()
-                        found.update((int(pid), str(Path(folder).relative_to(top))) for pid in pids)
-        return found
+    def members(self) -> dict[int, str]:
+        """Every process below it, by PID, with its cgroup's path from here."""
+        return _members(self._folders[0])
 
     def close(self) -> None:
         """End every process in it, then remove it from all hierarchies."""
-        kill_all(self.members)
+        kill_all(lambda: [pid for top in self._folders for pid in _members(top)])
         for top in self._folders:
             _remove(top, time.monotonic() + 10)
+
+
+def _members(top: Path) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for folder, _, files in os.walk(top):
+        if "cgroup.procs" in files:
+            with contextlib.suppress(OSError):
+                pids = Path(folder, "cgroup.procs").read_text(encoding="ascii").split()
+                found.update((int(pid), str(Path(folder).relative_to(top))) for pid in pids)
+    return found
 
 
 def kill_all(members: Callable[[], Iterable[int]]) -> None:
@@ -68,7 +74,9 @@ def kill_all(members: Callable[[], Iterable[int]]) -> None:
 
 def _mounts() -> list[Path]:
     lines = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
-    return [Path(line[1]) for line in lines if line[2] in ("cgroup", "cgroup2")]
+    found = [line for line in lines if line[2] in ("cgroup", "cgroup2")]
+    # First the one of `memory`: systemd's and an unused v2 need not have what runc starts.
+    return [Path(line[1]) for line in sorted(found, key=lambda line: "memory" not in line[3].split(","))]
 
 
 def _enable_controllers(folder: Path) -> None:

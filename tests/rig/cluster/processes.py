@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from tests.node.support import pauses
+
 # PR_SET_PDEATHSIG fires when the *thread* ends that started the child: all are started by one that stays. So no
 # server outlives the tests, however they end.
 _STARTER: Final = ThreadPoolExecutor(1, thread_name_prefix="starter")
@@ -62,7 +64,7 @@ class Server:
 
     def wait_for(self, ready: Callable[[], bool], limit_s: float = 180.0) -> None:
         """Wait until it is ready. Raises ServerError when it ends before, or takes longer."""
-        deadline = time.monotonic() + limit_s
+        deadline, pause_s = time.monotonic() + limit_s, pauses()
         while not ready():
             if self.pid is None:
                 raise ServerError(f"{self.name} has ended; the end of {self.log}:\n{self.tail()}")
@@ -70,7 +72,7 @@ class Server:
                 raise ServerError(
                     f"{self.name} was not ready in {limit_s:.0f} s; the end of {self.log}:\n{self.tail()}"
                 )
-            time.sleep(0.05)
+            time.sleep(next(pause_s))
 
     def tail(self) -> str:
         """The end of its log."""

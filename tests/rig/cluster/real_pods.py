@@ -1,11 +1,13 @@
 """Pods that really run on the node: what they are made of, and their containers as the machine sees them."""
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.node.support import pauses
 from tests.rig.cluster.api import Object, query
 from tests.rig.cluster.control_plane import ControlPlane
 from tests.rig.cluster.images import WORKLOAD
@@ -168,13 +170,13 @@ def killed(found: Object, name: str = "main") -> bool:
 
 
 def wait_until(
-    true: Callable[[], bool], what: str | Callable[[], str], limit_s: float = 180, pause_s: float = 0.05
+    true: Callable[[], bool], what: str | Callable[[], str], limit_s: float = 180, pause_s: float | None = None
 ) -> float:
     """Wait until something is true, and give the seconds that it took; `what` is for the failure."""
-    began = time.monotonic()
+    began, pauses_s = time.monotonic(), pauses() if pause_s is None else itertools.repeat(pause_s)
     while not true():
         assert time.monotonic() - began < limit_s, f"not so after {limit_s} s: {what() if callable(what) else what}"
-        time.sleep(pause_s)
+        time.sleep(next(pauses_s))
     return time.monotonic() - began
 
 
