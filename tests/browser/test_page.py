@@ -14,6 +14,8 @@ from tests.rig import Daemon
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 SIZES = pytest.mark.parametrize("size", [PHONE, WALL], ids=["phone", "wall"])
 THEMES = pytest.mark.parametrize("theme", ["light", "dark"])
+# For pages that are as these in another state: what fits depends on the size, what can be read on the theme.
+LOOKS = pytest.mark.parametrize(("size", "theme"), [(PHONE, "light"), (WALL, "dark")], ids=["phone", "wall"])
 FIRST = {
     "quiet": r"Enforcing\. All pods are within limits\.",
     "over": r"Enforcing\. 1 pod over its limit: jupyter/alice-notebook-0, kill in \d+m( \d+s)?\.",

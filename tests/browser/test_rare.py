@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.browsing import Theme, visit
-from tests.browser.test_page import SIZES, THEMES, check_fits
+from tests.browser.test_page import LOOKS, SIZES, THEMES, check_fits
 from tests.export.page_reader import action
 from tests.report.build import Story, climbing, policy
 from tests.worlds import Gi, Mi, container, gpu, pod, process, snapshot, use
@@ -88,8 +88,7 @@ def acted(namespace: str = "team", name: str = "notebook") -> Iterator[RecentSta
 
 
 @pytest.mark.parametrize("kind", RARE)
-@SIZES
-@THEMES
+@LOOKS
 def test_a_rare_node_is_accessible_and_fits(
     browser: Browser, endpoints: tuple[Endpoints, str], kind: str, size: tuple[int, int], theme: Theme
 ) -> None:

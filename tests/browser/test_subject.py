@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.browsing import PHONE, REACHABLE, WALL, Theme, visit
-from tests.browser.test_page import SIZES, THEMES, check_alone, check_fits
+from tests.browser.test_page import LOOKS, check_alone, check_fits
 from tests.export.lived import Watched
 from tests.export.page_reader import action
 from tests.node.support import cannot_run
@@ -158,16 +158,14 @@ def _check(browser: Browser, url: str, size: tuple[int, int], theme: Theme) -> N
         check_fits(seen)
 
 
-@SIZES
-@THEMES
+@LOOKS
 def test_every_hour_is_accessible_and_fits(browser: Browser, lived: str, size: tuple[int, int], theme: Theme) -> None:
     """No request beyond the page, a silent console, nothing for axe to find, and no scrolling to the side."""
     _check(browser, lived, size, theme)
 
 
 @pytest.mark.node
-@SIZES
-@THEMES
+@LOOKS
 @pytest.mark.parametrize("path", PAGES)
 def test_every_state_is_accessible_and_fits(
     browser: Browser, state: Daemon, path: str, size: tuple[int, int], theme: Theme
@@ -176,8 +174,7 @@ def test_every_state_is_accessible_and_fits(
     _check(browser, f"http://127.0.0.1:{state.port}{path}?still", size, theme)
 
 
-@SIZES
-@THEMES
+@LOOKS
 @pytest.mark.parametrize("path", ["/", TRAINER, "/gpus/0"])
 def test_what_is_idle_is_accessible_and_fits(browser: Browser, path: str, size: tuple[int, int], theme: Theme) -> None:
     """The same for the findings on each kind of page, and for why it isn't known how busy something is."""

@@ -28,6 +28,6 @@ def test_a_seed_gives_the_same_history_again() -> None:
 @pytest.mark.slow
 def test_a_short_run_meets_all_that_can_be_done_to_the_daemon() -> None:
     """What goes wrong on a node goes wrong in the soak, often enough for the laws to be put to the test by it."""
-    short = soak("short", 30_000)
+    short = soak("short", 8_000)
     assert short.failure == ""
     assert missing(short, INJECTED) == []
