@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # How many processes the tests are shared between. Most of them wait for processes and timers, so more than there are cores.
 WORKERS ?= $(shell expr 2 \* $$(nproc))
+# The same for folders whose tests share something, each of which may have a cluster: three for two cores, four at most.
+SHARERS ?= $(shell expr 3 \* $$(nproc) / 2 \& 3 \* $$(nproc) / 2 \< 4 \| 4)
 # Folders whose tests share what is expensive to have: a cluster, an image, a browser, servers. There a file is given
 # to one worker as a whole; everywhere else each test goes to whichever worker is free.
 SHARING := $(addprefix tests/,browser cluster deploy image monitoring release)
@@ -90,7 +92,7 @@ deep: export HYPOTHESIS_PROFILE := full
 deep: setup-dev $(VENV)/.docs tools programs ## the slow tests: a real Kubernetes, image, release, browser, Prometheus, more examples, planted faults
 	$(call pytest,"-n $(WORKERS) --dist worksteal tests/bench tests/site tests/soak" \
 	  "-n auto --dist worksteal -m hypothesis $(DEEP:%=--ignore=%)" \
-	  "-n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(SHARING)")
+	  "-n $(SHARERS) --dist loadfile --no-loadscope-reorder $(SHARING)")
 
 packages: ## install what `make deep` needs from the distribution: Debian and Ubuntu, as root
 	apt-get update -qq

@@ -22,17 +22,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 # What takes longest starts first, and the image is there when a cluster needs it; then come the rest.
-_FIRST = ("tests/release", "tests/image", "tests/cluster")
+_FIRST = ("tests/release", "tests/image", "tests/browser", "tests/cluster")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For `--dist loadgroup`: one worker gets a file as a whole; all of tests/release, which shares two releases."""
-    if not getattr(config.option, "loadgroup", False):  # a worker's own option: its `dist` says no
-        return
-    for item in items:
-        folder, _, _ = (path := item.nodeid.partition("::")[0]).rpartition("/")
-        item.add_marker(pytest.mark.xdist_group(folder if folder == "tests/release" else path))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files of which one worker gets each as a whole (`--dist loadfile`) into this order."""
     items.sort(key=lambda item: [not item.nodeid.startswith(first) for first in _FIRST])
 
 

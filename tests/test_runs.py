@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -27,6 +28,21 @@ _KILLED: Final = """
         print("ready", flush=True)
         if sys.stdin.readline() == "kill\\n":
             os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+# Tests that share something, which each worker that runs one of them makes.
+_SHARES: Final = """
+import tempfile, time
+from pathlib import Path
+import pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def shared():
+    tempfile.mkstemp(prefix=f"made-{Path(__file__).stem}-", dir=Path(__file__).parent)
+
+@pytest.mark.parametrize("number", range(8))
+def test(number):
+    time.sleep(0.02)
 """
 
 
@@ -124,3 +140,17 @@ def _run(folder: Path, *arguments: str, CI: str) -> subprocess.CompletedProcess[
         timeout=120,
         check=False,
     )
+
+
+@pytest.mark.slow
+def test_a_file_that_shares_something_is_run_by_one_worker(tmp_path: Path) -> None:
+    """`make deep` makes a cluster or an image once for the file that needs it, not once in each worker."""
+    (found,) = re.findall(r"--dist (\w+) --no-loadscope-reorder \$\(SHARING\)", (REPOSITORY / "Makefile").read_text())
+    for name in ("one", "other", "third"):
+        (tmp_path / f"test_{name}.py").write_text(_SHARES, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-n3", "--dist", found, "--no-loadscope-reorder", "-c/dev/null"]
+    done = subprocess.run(
+        [*command, f"--rootdir={tmp_path}", str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout
+    assert len(list(tmp_path.glob("made-*"))) == 3

@@ -82,8 +82,7 @@ def test_the_keyboard_reaches_everything(browser: Browser, state: Daemon) -> Non
         assert {each["width"] for each in passed} == {"3px"}
 
 
-@SIZES
-@THEMES
+@LOOKS
 def test_a_full_node_reads_well(browser: Browser, full: Daemon, size: tuple[int, int], theme: Theme) -> None:
     """16 cards and 200 pods, collapsed or all open: it fits, is accessible, and what is over comes first everywhere."""
     for url in (page_of(full), f"{page_of(full)}&all"):
