@@ -59,6 +59,8 @@ CLUSTER: Final = (
     _Build(module="etcd", packages=("go.etcd.io/etcd/server/v3",), output="etcd"),
     _Build(module="kubernetes", packages=tuple(f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd")),
 )
+# For tests that need no cluster, while its programs are not there: a fraction of their time.
+KUBECTL: Final = (_Build(module="kubernetes", packages=("k8s.io/kubernetes/cmd/kubectl",)),)
 # Claims can be given shares of a card since 1.36.
 NEWER_NAMES: Final = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 NEWER: Final = (
@@ -99,6 +101,13 @@ def programs() -> Path:
 def newer_programs() -> Path:
     """The folder with the programs of a newer control plane, likewise, in a folder of their own."""
     return _built(NEWER, NEWER_NAMES)
+
+
+def kubectl() -> Path:
+    """The kubectl command: the cluster's where its programs are there, else built alone. Raises NoProgramsError."""
+    if os.environ.get(_OVERRIDE) or cache_folder(CLUSTER).is_dir():
+        return programs() / "kubectl"
+    return _built(KUBECTL, ("kubectl",)) / "kubectl"
 
 
 def helm() -> Path:

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.node.support import cannot_run
-from tools.programs import NoProgramsError, programs
+from tools import programs
+from tools.programs import NoProgramsError
 
 
 @pytest.fixture(scope="session")
 def kubectl() -> Path:
     """The program, built if need be, before a test changes HOME; without it the test can't run."""
     try:
-        return programs() / "kubectl"
+        return programs.kubectl()
     except NoProgramsError as error:
         cannot_run(str(error))
