@@ -1,4 +1,4 @@
-"""What a killed run of the tests has left goes with the next one; and what a machine could not run is reported."""
+"""What a killed run of the tests has left goes with the next one; what could not run is reported; who runs a file."""
 
 import contextlib
 import os
