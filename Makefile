@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-# How many processes the tests are shared between. Most of them wait for processes and timers, so more than there are cores.
-WORKERS ?= $(shell expr 2 \* $$(nproc))
+# How many processes the tests are shared between. Many of them wait for processes and timers, so more than there are cores.
+WORKERS ?= $(shell expr 3 \* $$(nproc))
 # The same for folders whose tests share something, each of which may have a cluster: three for two cores, four at most.
 SHARERS ?= $(shell expr 3 \* $$(nproc) / 2 \& 3 \* $$(nproc) / 2 \< 4 \| 4)
 # Folders whose tests share what is expensive to have: a cluster, an image, a browser, servers. There a file is given

@@ -1,5 +1,6 @@
 """What all tests share: how many examples the property tests try (HYPOTHESIS_PROFILE), and what was not run and why."""
 
+import hashlib
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -21,13 +22,23 @@ for _name, _examples in (("quick", 20), ("full", 150)):
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-# What takes longest starts first, and the image is there when a cluster needs it; then come the rest.
-_FIRST = ("tests/release", "tests/image", "tests/browser", "tests/cluster")
+# Before anything that loads the stub of NVML into the same process; then what takes longest, and the image is there
+# when a cluster needs it.
+_FIRST = [f"tests/{each}" for each in ("gpu", "release", "image", "browser", "monitoring/rules/test_alerts", "cluster")]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files of which one worker gets each as a whole (`--dist loadfile`) into this order."""
-    items.sort(key=lambda item: [not item.nodeid.startswith(first) for first in _FIRST])
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For several workers: then come all other files as the digests of their names lie.
+
+    So what waits for processes and what computes, each of which fills folders, go on side by side all the time.
+    """
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _place(item.nodeid.partition("::")[0]))
+
+
+def _place(file: str) -> tuple[int, bytes]:
+    first = next((number for number, each in enumerate(_FIRST) if file.startswith(each)), None)
+    return (len(_FIRST), hashlib.sha256(file.encode()).digest()) if first is None else (first, b"")
 
 
 # Around all others, so that it is the last thing printed before the line with the counts.

@@ -1,6 +1,6 @@
 """Every alert on what the real collector exposes: fires, not one step below, resolves, right over a restart."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ _SILENT: Final = ("below", "waits", "resolves")
 pytestmark = pytest.mark.slow
 
 
-def _worlds(cluster: str = "", neighbour: str = "") -> Iterator[World]:
+def _played(cluster: str = "", neighbour: str = "") -> Iterator[World]:
     """The world of each scenario, played to its end."""
     for alert, made, story in SCENARIOS:
         world = World(cluster, neighbour, alert)
@@ -28,10 +28,20 @@ def _worlds(cluster: str = "", neighbour: str = "") -> Iterator[World]:
         yield world
 
 
-@pytest.mark.parametrize("clusters", [(), ("east", "west")], ids=["alone", "beside another cluster"])
-def test_every_scenario(clusters: tuple[str, ...], tmp_path: Path) -> None:
-    """One Prometheus for one cluster; and beside a healthy cluster with nodes and pods of the same names."""
-    hold(_worlds(*clusters), tmp_path, ALERTS)
+@pytest.fixture(scope="module")
+def alone() -> Sequence[World]:
+    """Those without another cluster: to play them takes half a minute."""
+    return tuple(_played())
+
+
+def test_every_scenario_alone(alone: Sequence[World], tmp_path: Path) -> None:
+    """One Prometheus for one cluster."""
+    hold(alone, tmp_path, ALERTS)
+
+
+def test_every_scenario_beside_another_cluster(tmp_path: Path) -> None:
+    """Beside a healthy cluster with nodes and pods of the same names."""
+    hold(_played("east", "west"), tmp_path, ALERTS)
 
 
 def test_what_is_withheld_for_mps_fires_for_longer_than_a_week(tmp_path: Path) -> None:
@@ -42,10 +52,10 @@ def test_what_is_withheld_for_mps_fires_for_longer_than_a_week(tmp_path: Path) -
     hold(world, tmp_path, written(only, tmp_path))
 
 
-def test_every_alert_is_shown_in_all_its_moments() -> None:
+def test_every_alert_is_shown_in_all_its_moments(alone: Sequence[World]) -> None:
     """Each alert has a scenario in which it fires, does not one step below or before its time, ends, and survives."""
     shown: dict[str, set[str]] = {rule["alert"]: set() for rule in RULES}
-    for world in _worlds():
+    for world in alone:
         assert all(test["exp_alerts"] for shows, test in world.checks if shows == "fires"), world.alert
         assert not any(test["exp_alerts"] for shows, test in world.checks if shows in _SILENT), world.alert
         shown[world.alert] |= {shows for shows, _ in world.checks}
