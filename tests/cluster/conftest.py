@@ -1,4 +1,4 @@
-"""The real control plane of the session, and what each test gets of it."""
+"""The real control plane of the folder, and what each test gets of it."""
 
 import secrets
 import shutil
@@ -56,9 +56,9 @@ def newer_programs(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def control_plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """etcd, API server, controllers and scheduler on loopback, for the whole session."""
+    """etcd, API server, controllers and scheduler on loopback, for all tests of the folder."""
     with ControlPlane(tmp_path_factory.mktemp("cluster") / "plane", programs=programs) as plane:
         yield plane
 

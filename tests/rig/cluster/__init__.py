@@ -27,8 +27,8 @@ POLICY of the test's module. A module has one installation: it takes 5 to 8 s, t
 1.2 GB of disk until its end. GPU_WATCHDOG_IMAGE_ARCHIVE names an archive to load instead. README.md says which test
 defends which promise.
 
-The control plane is the session's: undo what you do to it (`start_apiserver` after `kill_apiserver`), or start one of
-your own: `with ControlPlane(tmp_path / "plane", programs=programs) as plane`. Note:
+The control plane is shared by the tests of tests/cluster: undo what you do to it (`start_apiserver` after
+`kill_apiserver`), or start one of your own: `with ControlPlane(tmp_path / "plane", programs=programs) as plane`. Note:
 
 - Each test gets a namespace of its own; nodes and cluster-wide objects are shared, so choose names of your own.
 - The scheduler writes to pods that it can't place: give a pod its node where events are counted.

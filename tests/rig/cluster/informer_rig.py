@@ -143,7 +143,7 @@ class Followed:
 Follow = Callable[..., AbstractContextManager[Followed]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def observer(control_plane: ControlPlane) -> Iterator[Account]:
     """An account that may do what an observing policy needs."""
     with with_rights(control_plane, OBSERVES) as made:

@@ -21,7 +21,7 @@ from tools.programs import NoProgramsError, helm
 _OVERRIDE: Final = "GPU_WATCHDOG_IMAGE_ARCHIVE"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def watchdog_image(
     cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The fixture `cluster`: a whole cluster of one real node, shared by the session."""
+"""The fixture `cluster`: a whole cluster of one real node, shared by the tests of the folder."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ def node_programs(programs: Path) -> Path:
     return programs
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(node_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster whose node runs real pods; undo what you do to its node, and use a namespace of your own (`room`)."""
     with Cluster(tmp_path_factory.mktemp("cluster"), programs=node_programs) as made:

@@ -1,7 +1,7 @@
 """Ensures that the daemon's own code uses the API server by accounts with its own rights, and by no others.
 
 A test that let it ask as the administrator would succeed where an operator's daemon is refused. So the audit log of
-each session's control plane is read after every test: which accounts has our client used?
+the control plane is read after every test: which accounts has our client used?
 """
 
 import time
