@@ -21,6 +21,7 @@ from watchdog.core.policy import Do
 from watchdog.kube.daemons import DaemonPod
 from watchdog.report.status import Moment, StatusError, decode
 from watchdog.report.summary import MOST_BYTES, AccountSummary, Summary, decode_summary, encoded, summary_of
+from watchdog.report.text import count
 
 
 def answered(report: Any, node: str = "n1") -> NodeAnswer[Summary]:
@@ -212,6 +213,45 @@ def test_only_what_is_idle_live(width: int) -> None:
     assert any(line.startswith("Pods: 1, by urgency, idle only, and 2 more: open the") for line in lines)
     assert any("35% busy" in line and "3 idle" in line for line in lines)
     assert all(cell_len(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize("calm", [0, 2])
+@pytest.mark.parametrize("place", [0, 19])
+def test_nodes_without_room_are_counted(place: int, calm: int) -> None:
+    """Nobody takes the nodes that the terminal has room for as all that do not answer."""
+    lost = [silent(f"n{number:02}", f"cause {number}") for number in range(20)]
+    well = [answered(quiet(), f"w{number}") for number in range(calm)]
+    rows, well_rows = node_rows(lost, now(0.0)), node_rows(well, now(quiet().at.wall_s))
+    frame = ClusterFrame(
+        answers=[*lost, *well], nodes=rows, calm=well_rows, pods=[], selection=Selection(choice=URGENT, place=place),
+        now=now(quiet().at.wall_s), width=80, height=20, signs=BLOCKS,
+    )  # fmt: skip
+    lines = [line.plain for line in draw_cluster(frame)]
+    names = [line[2:].split()[0] for line in lines if line.endswith(" no answer")]
+    assert len(names) < 20
+    which = f"Nodes {int(names[0][1:]) + 1}-{int(names[-1][1:]) + 1} of 20"
+    (said,) = [line for line in lines if line.startswith("Nodes ")]
+    assert said.startswith(f"{which}, and 2 more where all is well: 4 GPUs, ") if calm else said == which
+    assert (names[0] == "n00", names[-1] == "n19") == (place == 0, place == 19)
+
+
+@pytest.mark.parametrize(
+    ("lost", "well", "words"),
+    [(2, 0, "Unknown: no node has answered."), (1, 1, "None on the nodes that have answered."), (0, 1, "None.")],
+)
+def test_what_has_not_answered_is_not_nothing_live(lost: int, well: int, words: str) -> None:
+    """What has not answered is unknown in the live view too: no count of pods or GPUs takes it for none."""
+    answers = [silent(f"n{number}", "x") for number in range(lost)]
+    answers += [
+        replace(answered(quiet()), answer=Summary(node="n1", at=Moment(0.0), gpus_in_all=1, used=0, total=0))
+    ] * well
+    frame = ClusterFrame(
+        answers=answers, nodes=node_rows(answers, now(0.0)), calm=[], pods=[], selection=Selection(choice=URGENT),
+        now=now(0.0), width=80, height=20, signs=BLOCKS,
+    )  # fmt: skip
+    lines = [line.plain for line in draw_cluster(frame)]
+    assert lines[lines.index("Pods: 0, by urgency") + 1] == words
+    assert lines[1] == f"{count(lost + well, 'node')}{', 1 GPU: 0 of 0' if well else ''}"
 
 
 def test_the_orders_are_those_of_the_command_line() -> None:

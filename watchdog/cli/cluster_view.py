@@ -113,8 +113,9 @@ def _head(frame: ClusterFrame) -> list[Text]:
     if not frame.answers:
         return [line]
     totals = totals_of(frame.answers)
-    used, total = byte_cell(totals.used), byte_cell(totals.total)
-    second = text(f"{count(totals.nodes, 'node')}, {count(totals.gpus, 'GPU')}: {used} of {total}")
+    second = text(count(totals.nodes, "node"))
+    if any(each.answer is not None for each in frame.answers):
+        second.append(f", {count(totals.gpus, 'GPU')}: {byte_cell(totals.used)} of {byte_cell(totals.total)}")
     second.append("" if totals.utilization is None else f", {percent(totals.utilization)} busy")
     numbers = [(f"{many} {verdict}", STYLES[verdict]) for verdict, many in totals.verdicts.items()]
     if totals.idle:
@@ -177,21 +178,29 @@ def _laid_out(
 
 
 def _node_lines(frame: ClusterFrame, room: int) -> list[Text]:
-    space = max(room - 1 - bool(frame.calm), 1)
-    shown = _window(len(frame.nodes), min(frame.selection.place, len(frame.nodes)), space)
+    many = len(frame.nodes)
+    # A last line says how many are not listed, if any.
+    space = max(room - 1 - bool(frame.calm or many > room - 1), 1)
+    shown = _window(many, min(frame.selection.place, many), space)
 
     def cells(number: int) -> Row:
         return _node(frame.nodes[number], is_selected=number == frame.selection.place)
 
-    lines = _laid_out((_MARK, *NODES), cells, len(frame.nodes), shown, frame) if frame.nodes else []
-    if frame.calm:
-        totals = totals_of([row.of for row in frame.calm])
-        more = "more node" if frame.nodes else "node"
-        words = f"{count(len(frame.calm), more)} where all is well: {count(totals.gpus, 'GPU')}, "
-        words += f"{byte_cell(totals.used)} of {byte_cell(totals.total)}"
-        words += f", {totals.idle} idle" if totals.idle else ""
-        lines.append(text(f"{words} (a: show each)", DIM))
-    return lines[: max(room, 1)]
+    lines = _laid_out((_MARK, *NODES), cells, many, shown, frame) if frame.nodes else []
+    unlisted = _unlisted(frame, shown)
+    return [*lines, *([text(unlisted, DIM)] if unlisted else [])][: max(room, 1)]
+
+
+def _unlisted(frame: ClusterFrame, shown: range) -> str:
+    """Which nodes are listed, if not all, and the others where all is well together; empty if there are none."""
+    which = f"Nodes {shown.start + 1}-{shown.stop} of {len(frame.nodes)}" if len(shown) < len(frame.nodes) else ""
+    if not frame.calm:
+        return which
+    totals = totals_of([row.of for row in frame.calm])
+    more = f"and {len(frame.calm)} more" if which else count(len(frame.calm), "more node" if frame.nodes else "node")
+    words = f"{more} where all is well: {count(totals.gpus, 'GPU')}, {byte_cell(totals.used)} of"
+    words += f" {byte_cell(totals.total)}{f', {totals.idle} idle' if totals.idle else ''} (a: show each)"
+    return f"{which}, {words}" if which else words
 
 
 def _node(row: NodeRow, *, is_selected: bool) -> tuple[Cell, ...]:
@@ -225,12 +234,21 @@ def _pod_lines(frame: ClusterFrame, room: int) -> list[Text]:
         left_out = "more" if choice.idle else "less urgent"
         title.append(f", and {known - len(frame.pods)} {left_out}: open their node", DIM)
     if not frame.pods:
-        return [title, text("None; Esc shows all." if choice.is_filtered else "None.", DIM)][: max(room, 1)]
+        return [title, text(_no_pods(frame), DIM)][: max(room, 1)]
 
     def cells(number: int) -> Row:
         return _pod(frame.pods[number], frame, is_selected=number == place)
 
     return [title, *_laid_out((_MARK, *PODS), cells, len(frame.pods), shown, frame, are_pods=True)][: max(room, 1)]
+
+
+def _no_pods(frame: ClusterFrame) -> str:
+    """Why there is no pod to show; what has not answered has pods that nobody knows."""
+    lost = sum(each.answer is None for each in frame.answers)
+    if lost == len(frame.answers):
+        return "Unknown: no node has answered."
+    where = " on the nodes that have answered" if lost else ""
+    return f"None{where}{'; Esc shows all' if frame.selection.choice.is_filtered else ''}."
 
 
 def _pod(row: PodRow, frame: ClusterFrame, *, is_selected: bool) -> tuple[Cell, ...]:
