@@ -14,6 +14,7 @@ from watchdog.cli.cluster_rows import SORTS, NodeAnswer, cluster_text, node_rows
 from watchdog.cli.cluster_view import ClusterFrame, draw_cluster
 from watchdog.cli.main import CLUSTER_SORTS
 from watchdog.cli.top_keys import Selection
+from watchdog.cli.top_view import ScreenFrame, draw
 from watchdog.cli.views import BLOCKS, Choice
 from watchdog.core.errors import Problem
 from watchdog.core.model import Now
@@ -252,6 +253,20 @@ def test_what_has_not_answered_is_not_nothing_live(lost: int, well: int, words: 
     lines = [line.plain for line in draw_cluster(frame)]
     assert lines[lines.index("Pods: 0, by urgency") + 1] == words
     assert lines[1] == f"{count(lost + well, 'node')}{', 1 GPU: 0 of 0' if well else ''}"
+
+
+def test_the_help_is_whole_on_a_usual_terminal() -> None:
+    """In 80 columns no key's line is cut, here and in the view of a node, which fits 24 rows too."""
+    empty = ClusterFrame(
+        answers=[], nodes=[], calm=[], pods=[], selection=Selection(help=True), now=now(0.0), width=80, height=24,
+        signs=BLOCKS,
+    )  # fmt: skip
+    node = ScreenFrame(
+        status=None, rows=(), selection=Selection(help=True), elapsed_s=0.0, width=80, height=24, signs=BLOCKS,
+    )  # fmt: skip
+    for lines in (draw_cluster(empty), draw(node)):
+        assert not [line.plain for line in lines if line.plain.endswith("~")]
+    assert "how long" in draw(node)[22].plain, "the last of its sentences"
 
 
 def test_the_orders_are_those_of_the_command_line() -> None:
