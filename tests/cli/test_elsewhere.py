@@ -1,12 +1,14 @@
 """Commands about another node: when they are, what is passed on to its pod, and what is refused."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from tests.rig.command import COMMAND
 from watchdog.cli.elsewhere import NodeCommand
 from watchdog.cli.main import main
 
@@ -73,6 +75,19 @@ def test_what_is_refused(outside: Path, given: str, refusal: str) -> None:
     ended = CliRunner().invoke(main, given.split())
     assert ended.exit_code == 2
     assert refusal in ended.stderr
+
+
+def test_a_caller_s_terminal_is_fitted(tmp_path: Path) -> None:
+    """In a pod, where output is a pipe, lines are as wide as the caller's terminal; without a width they are whole."""
+    pods = tmp_path / "pods.json"
+    pods.write_text('{"kind": "PodList", "apiVersion": "v1", "items": []}', encoding="utf-8")
+
+    def widest(*width: str) -> int:
+        words = [str(COMMAND), "scan", *width, "--pods", str(pods)]
+        return max(map(len, subprocess.run(words, capture_output=True, text=True, check=False).stdout.splitlines()))
+
+    assert widest() > 80
+    assert (widest("--width", "80") <= 80, widest("--width", "60") <= 60) == (True, True)
 
 
 @pytest.mark.parametrize("command", ["stop", "resume", "history", "scan", "doctor", "explain a/b"])

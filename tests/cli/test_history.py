@@ -335,3 +335,6 @@ def test_it_fits_a_terminal(journal: Path, columns: int) -> None:
         (["TIME", "EVENT"], "MESSAGE") if columns < 80 else (["TIME", "EVENT", "MESSAGE"], lines[1].split()[0])
     )
     assert " ".join(" ".join(lines).split()).count(LONG) == 2
+    # In the pod that a person outside has it run in, there is no terminal.
+    there = CliRunner().invoke(main, ["history", "--journal", str(journal), "--width", str(columns)])
+    assert there.stdout.splitlines() == lines

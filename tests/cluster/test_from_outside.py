@@ -12,6 +12,7 @@ from typing import IO, Final
 
 import pytest
 
+from tests.cli.session import session
 from tests.rig.cluster.further_node import FurtherNode
 from tests.rig.cluster.installed import is_daemon
 from tests.rig.cluster.installed_fixtures import installed
@@ -289,3 +290,18 @@ def test_a_daemon_that_is_stopped_is_named(nodes: Nodes) -> None:
     assert shown.stdout.startswith("2 nodes answer through the API server's proxy, 1 does not answer\n")
     (remark,) = [line for line in shown.stdout.splitlines() if line.startswith("! ")]
     assert remark.startswith(f"! {THIRD}: its daemon takes a connection and does not answer within 5 s; see its log")
+
+
+@pytest.mark.parametrize("command", ["scan", "history", "explain"])
+def test_what_runs_elsewhere_fits_this_terminal(nodes: Nodes, tenants: str, command: str) -> None:
+    """A command prints in the daemon's pod, into no terminal: it does so for the one that a person has outside."""
+    if command == "explain":
+        nodes.start(NODE, "narrow", tenants)
+        nodes.pods.wait("narrow", killed, tenants)
+    arguments = ("kubectl", "gpu-watchdog", command, f"{tenants}/narrow" if command == "explain" else NODE)
+    variables = (f"{name}={value}" for name, value in environment(nodes).items())
+    enter = (*nodes.cluster.control_plane.network.enter, "env", *variables)
+    with session(command=[*enter, *arguments], columns=60) as shown:
+        assert shown.end() == 0, shown.screen.usual
+        lines = shown.screen.usual.splitlines()
+    assert max(map(len, lines)) <= 60, max(lines, key=len)

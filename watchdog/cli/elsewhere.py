@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from watchdog.cli.listing import CALLER_WIDTH
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN
 
 # The options of `cluster_options`.
@@ -15,6 +16,12 @@ _META: Final = "gpu_watchdog.elsewhere"
 _LOCAL: Final = ("url", "listen", "journal", "stop_file")
 _GIVEN: Final = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
 _PATIENCE_S: Final = 1.5
+NARROWEST: Final = 40
+
+
+def _keep_width(context: click.Context, _parameter: click.Parameter, value: int | None) -> None:
+    """Take note of the caller's terminal."""
+    context.meta[CALLER_WIDTH] = value
 
 
 class NodeCommand(click.Command):
@@ -32,6 +39,9 @@ class NodeCommand(click.Command):
         self._pod = pod
         self._of_all = of_all
         self.params.append(click.Argument(["elsewhere"], metavar="[NODE]", required=False))
+        # From elsewhere, into no terminal: the width of the caller's.
+        width = click.IntRange(min=NARROWEST)
+        self.params.append(click.Option(["--width"], type=width, hidden=True, expose_value=False, callback=_keep_width))
         self._keeps = keeps
         self._removed = [name for name in ("elsewhere", *_PERSONAL) if name not in keeps]
 

@@ -2,8 +2,6 @@
 
 import difflib
 import json
-import shutil
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +20,7 @@ from watchdog.cli.explain_past import (
     last_actions,
     last_occurrences,
 )
+from watchdog.cli.listing import terminal_width
 from watchdog.core.errors import WatchdogError
 from watchdog.journal.errors import JournalError
 from watchdog.journal.playback import recorded_cycles
@@ -196,8 +195,7 @@ def print_lines(explanation: Explanation, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(explanation.document, indent=1))
         return
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-    click.echo("\n".join(explanation.lines(max(width, _NARROWEST))))
+    click.echo("\n".join(explanation.lines(max(terminal_width() or _WIDTH, _NARROWEST))))
 
 
 def explain_pod(pod: str, url: str | None, journal: Path, now_s: float, *, from_afar: bool = False) -> Explanation:

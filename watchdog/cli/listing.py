@@ -6,11 +6,15 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import click
+
 from watchdog.report.text import BOLD, has_colour, inert, paint
 
 _UNCUT: Final = 10**6
 _LEAST: Final = 32  # characters that sentences need beside the other columns; in less room they go below them
 _GAP: Final = 2
+# Where a command has the width of the terminal that its caller has on another machine.
+CALLER_WIDTH: Final = "gpu_watchdog.caller_width"
 
 
 def listing(
@@ -46,5 +50,12 @@ def listing(
 
 def output_style(colours: Mapping[str, str]) -> tuple[Mapping[str, str], int | None]:
     """The colours and the width that `listing` has on standard output; a pipe has neither."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return colours if has_colour(sys.stdout) else {}, width
+    return colours if has_colour(sys.stdout) else {}, terminal_width()
+
+
+def terminal_width() -> int | None:
+    """The width of the terminal that gets standard output, here or where the caller is; None: a pipe does."""
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    context = click.get_current_context(silent=True)
+    return context.meta.get(CALLER_WIDTH) if context is not None else None

@@ -10,7 +10,9 @@ import click
 
 from watchdog.cli.cluster_daemons import Cluster
 from watchdog.cli.cluster_rows import NodeAnswer
+from watchdog.cli.elsewhere import NARROWEST
 from watchdog.cli.explain import by_daemon, print_lines
+from watchdog.cli.listing import terminal_width
 from watchdog.cli.program import program_name
 from watchdog.core.errors import Problem
 from watchdog.kube.client import PERSONAL_AGENT, Api
@@ -129,7 +131,11 @@ def _last_daemon(cluster: Cluster, pod: str, why: Problem) -> DaemonPod:
 def _run(api: Api, daemon: DaemonPod, command: Sequence[str], *, follows: bool) -> int:
     out, err = _Lines(_echo), _Lines(_echo_error)
     # A command that goes on by itself would stay in the pod when this one is left.
-    there = [_PROGRAM, command[0], *(["--until-eof"] if follows else []), *command[1:]]
+    options = ["--until-eof"] if follows else []
+    # Whatever the version of the daemon, it must not refuse to stop for an option that it does not know.
+    width = None if command[0] in _CHANGING else terminal_width()
+    options += [] if width is None else ["--width", str(max(width, NARROWEST))]
+    there = [_PROGRAM, command[0], *options, *command[1:]]
     code = run_in_pod(api, daemon, there, Output(out=out.write, err=err.write), follows=follows)
     out.close()
     err.close()

@@ -1,8 +1,6 @@
 """Tables of the command line: a row is one line; in the live view columns shrink or are dropped until it fits."""
 
 import io
-import shutil
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +10,7 @@ from rich.console import Console
 from rich.style import StyleType
 from rich.text import Span, Text
 
+from watchdog.cli.listing import terminal_width
 from watchdog.report.text import inert, shorten
 
 UNCUT: Final = 10**6  # cells: a pipe has no width, and whatever reads it wants names whole
@@ -203,4 +202,5 @@ def _shortened(name: Text, width: int) -> Text:
 
 def output_width() -> int:
     """The width that sentences have on standard output; a pipe has whole ones."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNCUT
+    width = terminal_width()
+    return UNCUT if width is None else width
