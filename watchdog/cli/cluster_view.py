@@ -199,8 +199,9 @@ def _unlisted(frame: ClusterFrame, shown: range) -> str:
     totals = totals_of([row.of for row in frame.calm])
     more = f"and {len(frame.calm)} more" if which else count(len(frame.calm), "more node" if frame.nodes else "node")
     words = f"{more} where all is well: {count(totals.gpus, 'GPU')}, {byte_cell(totals.used)} of"
-    words += f" {byte_cell(totals.total)}{f', {totals.idle} idle' if totals.idle else ''} (a: show each)"
-    return f"{which}, {words}" if which else words
+    words += f" {byte_cell(totals.total)}{f', {totals.idle} idle' if totals.idle else ''}"
+    # What there is no room for is not to be shown each.
+    return f"{which}, {words}" if which else f"{words} (a: show each)"
 
 
 def _node(row: NodeRow, *, is_selected: bool) -> tuple[Cell, ...]:
