@@ -29,6 +29,16 @@ def test_by_the_daemon_with_past_actions(site: Site) -> None:
     assert "SIGTERM to 3 processes" not in text, "single signals and PIDs are nothing for an owner"
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_it_fits_a_terminal(site: Site, width: int) -> None:
+    """No line is wider, the first and the titles included."""
+    write(site.journal, after_the_kill(), action=True)
+    site.endpoints.publish(quiet())
+    lines = list(site.explain().lines(width))
+    assert max(map(len, lines)) <= width, max(lines, key=len)
+    assert "What was decided and done in the last 7 days, from the journal:" in " ".join(lines)
+
+
 @pytest.mark.parametrize("is_from_status", [False, True])
 def test_an_action_on_an_earlier_pod_of_the_name_is_not_this_pods(site: Site, *, is_from_status: bool) -> None:
     """A StatefulSet puts a new pod of the same name in the place of the one that was killed: its UID is another."""

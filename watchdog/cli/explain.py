@@ -82,8 +82,13 @@ class Explanation:
         }
 
     def lines(self, width: int) -> Iterator[str]:
-        """The text of `explain`, in lines of at most `width` characters."""
-        yield f"Pod {inert(self.pod)} on node {inert(self.node)}, {date_time(self.at_s)}"
+        """The text of `explain`, in lines of at most `width` characters unless a name or a command has more."""
+        yield from wrap(
+            f"Pod {inert(self.pod)} on node {inert(self.node)}, {date_time(self.at_s)}",
+            width,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
         for paragraph in self.paragraphs:
             if paragraph:
                 # Names have hyphens, and must stay whole to be copied.
@@ -91,7 +96,7 @@ class Explanation:
         if self.hints:
             yield from ("", *self.hints)
         if self.past:
-            yield from ("", f"What was decided and done in the last {_LATELY}, from the journal:")
+            yield from ("", *wrap(f"What was decided and done in the last {_LATELY}, from the journal:", width))
             yield f"{'TIME':<{_TIME_WIDTH}}MESSAGE"
         for row in self.past:
             line = f"{date_time(row.wall_s):<{_TIME_WIDTH}}{inert(row.sentence, 4000)}"
