@@ -143,7 +143,7 @@ def keep(kubeconfig: Path) -> Iterator[Callable[[Node, float], None]]:
         def run(node: Node, seconds: float) -> None:
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
-                keeper.keep(node, Snapshot(at=clock.now(), driver="550", interface="NVML", gpus=cards(80)), POLICY)
+                keeper.advertise(node, Snapshot(at=clock.now(), driver="550", interface="NVML", gpus=cards(80)), POLICY)
                 time.sleep(0.05)
 
         yield run

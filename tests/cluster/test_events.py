@@ -50,7 +50,7 @@ def message(writer: EventWriter) -> str:
     lines: list[str] = []
 
     def arrived() -> bool:
-        lines.extend(writer.messages.take())
+        lines.extend(writer.messages.take_new())
         return bool(lines)
 
     wait_until(arrived)
@@ -182,7 +182,7 @@ def test_events_wait_for_an_api_server_that_is_away(
         writer.offer(several(pod, 4))
         assert time.monotonic() - began < 3
         if fault == "refuse":
-            wait_until(lambda: writer.messages.take() != ())
+            wait_until(lambda: writer.messages.take_new() != ())
         tcp_proxy.heal()
         tcp_proxy.cut()
         wait_until(lambda: writer.counts()["written"] == 4)

@@ -164,8 +164,8 @@ def test_a_change_waits_for_a_thread_that_can_not_be_started(monkeypatch: pytest
     keeper = CapacityKeeper(api)
     with monkeypatch.context() as at_limit:
         at_limit.setattr(threading.Thread, "start", no_thread)
-        keeper.keep(*CYCLE)
-    keeper.keep(*CYCLE)
+        keeper.advertise(*CYCLE)
+    keeper.advertise(*CYCLE)
     wait_until(lambda: api.calls > 0, 5)
     keeper.stop()
 
@@ -175,8 +175,8 @@ def test_a_thread_that_has_ended_is_started_again() -> None:
     """A defect costs one attempt to advertise; the next cycle makes another one."""
     before, api = set(threading.enumerate()), Away(has_defect=True)
     keeper = CapacityKeeper(api)
-    keeper.keep(*CYCLE)
+    keeper.advertise(*CYCLE)
     wait_until(lambda: api.calls == 1 and set(threading.enumerate()) <= before)
-    keeper.keep(*CYCLE)
+    keeper.advertise(*CYCLE)
     wait_until(lambda: api.calls > 1, 5)
     keeper.stop()

@@ -142,7 +142,7 @@ def test_the_log_reports_it_once() -> None:
     """A clock that is off by more than a minute is reported when that begins and ends, without flapping."""
     assert [exceeds_tolerance(each) for each in (None, 0.0, 60.0, -60.0, 60.1, -60.1)] == [False] * 4 + [True] * 2
     notes = ClockMessages()
-    reported = [notes.take(each) for each in (None, 0.4, 60.0, 61.0, None, 59.0, 61.0, -3600.0, 29.0, 31.0)]
+    reported = [notes.take_new(each) for each in (None, 0.4, 60.0, 61.0, None, 59.0, 61.0, -3600.0, 29.0, 31.0)]
     assert [len(each) for each in reported] == [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
     assert reported[3][0].text.startswith(
         "this node's clock is about 1 min behind the API server's: certificates may be rejected"
@@ -157,4 +157,5 @@ def test_the_log_reports_it_once() -> None:
 )
 def test_how_far_apart_they_are(offset: float, reported: str) -> None:
     """In a readable unit: a clock is an hour off, not sixty minutes."""
-    assert ClockMessages().take(offset)[0].text.startswith(f"this node's clock is about {reported} the API server's: ")
+    (message,) = ClockMessages().take_new(offset)
+    assert message.text.startswith(f"this node's clock is about {reported} the API server's: ")

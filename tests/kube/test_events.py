@@ -137,7 +137,7 @@ def test_requests_never_exceed_the_rate(waits: list[float]) -> None:
     for wait_s in waits:
         now_s += wait_s
         while bucket.wait_s(now_s) == 0:
-            bucket.take(now_s)
+            bucket.take_token(now_s)
             taken += 1
         assert taken <= REQUEST_BURST + now_s * REQUEST_PER_S + 1e-6
         assert 0 < bucket.wait_s(now_s) <= 1 / REQUEST_PER_S
@@ -146,7 +146,7 @@ def test_requests_never_exceed_the_rate(waits: list[float]) -> None:
 def test_an_earlier_time_adds_no_tokens() -> None:
     """A time before the last one adds no tokens."""
     bucket = TokenBucket(1, 1.0, 50.0)
-    bucket.take(50.0)
+    bucket.take_token(50.0)
     assert bucket.wait_s(40.0) == 1.0
 
 
@@ -156,10 +156,10 @@ def test_the_same_problem_is_logged_once_per_hour() -> None:
     for second in range(100):
         messages.add("403", f"no right ({second})", float(second))
     messages.add("404", "no namespace", 50.0)
-    assert messages.take() == ("no right (0)", "no namespace")
-    assert messages.take() == ()
+    assert messages.take_new() == ("no right (0)", "no namespace")
+    assert messages.take_new() == ()
     messages.add("403", "no right", REPEAT_S)
-    assert messages.take() == ("no right (100 times since this was last logged)",)
+    assert messages.take_new() == ("no right (100 times since this was last logged)",)
 
 
 def test_messages_are_bounded() -> None:
@@ -167,7 +167,7 @@ def test_messages_are_bounded() -> None:
     messages = MessageQueue()
     for number in range(1000):
         messages.add(str(number), "trouble", 0.0)
-    assert len(messages.take()) <= 50
+    assert len(messages.take_new()) <= 50
 
 
 def writer(folder: Path, server: str) -> EventWriter:
@@ -191,7 +191,7 @@ def test_a_dead_network_costs_the_loop_nothing(tmp_path: Path) -> None:
             events.offer((pod_event(number, uid=str(number)),))
         assert time.monotonic() - began < 5.0  # waiting for one answer would take longer
         assert 4 * MOST_WAITING - 2 <= events.counts()["dropped"] <= 4 * MOST_WAITING
-        assert any("wait to be written" in notice for notice in events.messages.take())
+        assert any("wait to be written" in notice for notice in events.messages.take_new())
         stop(events, 0.3, within_s=0.5)
 
 
@@ -206,10 +206,10 @@ def test_an_api_that_hangs_up_is_tried_with_pauses(tmp_path: Path) -> None:
     with faulty.server(hang_up) as port:
         events = writer(tmp_path, f"http://127.0.0.1:{port}")
         events.offer(pod_event(number) for number in range(50))
-        wait_until(lambda: events.messages.take() != ())
+        wait_until(lambda: events.messages.take_new() != ())
         time.sleep(2.0)
         assert 1 <= len(taken) <= 12
-        assert events.messages.take() == ()
+        assert events.messages.take_new() == ()
         assert set(events.counts().values()) == {0}
         stop(events, 0.3, within_s=0.5)
 
@@ -220,7 +220,7 @@ def test_the_end_interrupts_a_pause(tmp_path: Path) -> None:
     with faulty.server(refuses) as port:
         events = writer(tmp_path, f"http://127.0.0.1:{port}")
         events.offer((pod_event(),))
-        wait_until(lambda: any("429" in message for message in events.messages.take()))
+        wait_until(lambda: any("429" in message for message in events.messages.take_new()))
         stop(events, 10.0, within_s=5.0)
         assert events.counts()["dropped"] == 1
 

@@ -40,7 +40,7 @@ def fill(store: Store[Pod], *items: dict[str, Any]) -> bool:
 
 def take(store: Store[Pod], kind: str, item: dict[str, Any]) -> bool:
     """Apply one event; whether anything changed."""
-    return store.take(read_event(line(kind, item)))
+    return store.apply(read_event(line(kind, item)))
 
 
 def pods(store: Store[Pod]) -> dict[str, str]:
@@ -187,8 +187,8 @@ def test_a_deeply_nested_pod(levels: int) -> None:
     text = nested(list_of(nested_pod("x", "1"), pod("y", "2"), kind="PodList", version="3"), levels)
     assert store.fill(ListReader([text], "PodList"))
     assert gather_pods(store)[0][0] == gather_pods(store_of(nested_pod("x", "1")))[0][0]
-    assert not store.take(read_event(nested(line("MODIFIED", nested_pod("x", "1")), levels)))
-    assert store.take(read_event(nested(line("ADDED", nested_pod("z", "3")), levels)))
+    assert not store.apply(read_event(nested(line("MODIFIED", nested_pod("x", "1")), levels)))
+    assert store.apply(read_event(nested(line("ADDED", nested_pod("z", "3")), levels)))
     assert (pods(store), gaps(store)) == ({"x": "1", "y": "2", "z": "3"}, [])
 
 
@@ -246,7 +246,7 @@ def test_lines_before_garbage_count_and_none_after_it(before: list[Step], odd: b
     broken = False
     for start, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True):
         try:
-            reader.take(whole[start:stop])
+            reader.read_chunk(whole[start:stop])
         except BrokenStreamError:
             broken = True
             break
@@ -262,7 +262,7 @@ def test_any_bytes(chunks: list[bytes]) -> None:
     store, _, reader = fresh()
     with contextlib.suppress(BrokenStreamError, EndedByServerError):
         for chunk in chunks:
-            reader.take(chunk)
+            reader.read_chunk(chunk)
     assert pods(store) in ({}, {"x": "1"})
 
 
@@ -270,12 +270,12 @@ def test_any_bytes(chunks: list[bytes]) -> None:
 def test_an_event_with_any_bytes_in_it(data: st.DataObject) -> None:
     """An event with some bytes replaced never affects another pod."""
     store, _, reader = fresh()
-    reader.take(written(("ADDED", "y", "2"), 5))
+    reader.read_chunk(written(("ADDED", "y", "2"), 5))
     text = written(("ADDED", "x", "1"), 6)
     start = data.draw(st.integers(0, len(text) - 2))
     odd = data.draw(st.binary(min_size=1, max_size=6))
     with contextlib.suppress(BrokenStreamError, EndedByServerError):
-        reader.take((text[:start] + odd + text[start + len(odd) :]).rstrip(b"\n") + b"\n")
+        reader.read_chunk((text[:start] + odd + text[start + len(odd) :]).rstrip(b"\n") + b"\n")
     assert pods(store).get("y", "2") == "2"
 
 
@@ -285,7 +285,7 @@ def test_what_a_chunk_has_brought() -> None:
     half, rest = written(("ADDED", "x", "1"), 6)[:50], written(("ADDED", "x", "1"), 6)[50:]
     brought = []
     for chunk in (bookmark("5"), half, rest, written(("MODIFIED", "x", "1"), 7), half):
-        reader.take(chunk)
+        reader.read_chunk(chunk)
         brought.append((reader.heard, reader.changed))
     assert brought == [(True, False), (False, False), (True, True), (True, False), (False, False)]
 
@@ -294,7 +294,7 @@ def test_an_error_ends_it() -> None:
     """The server's error is raised as the response that it would have been; what came before it counts."""
     store, _, reader = fresh()
     with pytest.raises(EndedByServerError, match="Expired it is") as raised:
-        reader.take(written(("ADDED", "x", "1"), 6) + error(410, "Expired"))
+        reader.read_chunk(written(("ADDED", "x", "1"), 6) + error(410, "Expired"))
     assert raised.value.response.status == 410
     assert (reader.heard, reader.changed) == (True, True)
     assert pods(store) == {"x": "1"}

@@ -32,7 +32,7 @@ def put_in(cycles: Sequence[Cycle]) -> tuple[Series, float]:
     series, at_s = Series(("a", "p")), 1000.0
     for passed_s, used, allowed in cycles:
         at_s += passed_s
-        series.see(at_s, used, allowed, GAP_S)
+        series.add_cycle(at_s, used, allowed, GAP_S)
     return series, at_s
 
 
@@ -83,7 +83,7 @@ def test_each_point_has_the_last_utilisation_of_its_time(cycles: list[tuple[floa
     series, at_s, last = Series(("a", "p")), 1000.0, dict[float, float]()
     for passed_s, ratio in cycles:
         at_s += passed_s
-        series.see(at_s, 5, 8, GAP_S)
+        series.add_cycle(at_s, 5, 8, GAP_S)
         if ratio is not None:
             series.see_utilization(at_s, ratio)
             last[float(at_s // POINT_S * POINT_S)] = ratio
@@ -120,7 +120,7 @@ def test_a_sparkline_is_drawn_from_the_highest_of_each_time() -> None:
     start_s = 6000.0
     for second in range(3600):
         if not 1200 <= second < 1800:
-            series.see(start_s + second, 9 if second == 30 else 4, 8, GAP_S)
+            series.add_cycle(start_s + second, 9 if second == 30 else 4, 8, GAP_S)
     drawn = series.levels(start_s + 3599, start_s + 3599)
     assert drawn == f"{ABOVE}{'4' * 9}{' ' * 5}{'4' * 15}"
 
@@ -129,9 +129,9 @@ def test_a_peak_that_the_sparkline_has_drawn_is_not_kept_for_longer() -> None:
     """The sparkline of a quiet series moves on with the time."""
     series, at_s = put_in([(0.0, 9, 8), (1.0, 4, 8)])
     assert series.levels(at_s, at_s)[-1] == "8"
-    series.see(at_s + 1, 4, 8, GAP_S)
+    series.add_cycle(at_s + 1, 4, 8, GAP_S)
     for second in range(1, 121):
-        series.see(at_s + 1 + second, 4, 8, GAP_S)
+        series.add_cycle(at_s + 1 + second, 4, 8, GAP_S)
     assert series.levels(at_s + 121, at_s + 121).endswith("84")
 
 
@@ -296,7 +296,7 @@ def test_what_others_use_of_a_shared_claim_counts() -> None:
     beside = replace(alone, beside=alone.allowed, is_beside_known=True)
     assert amount_of(beside) == 4 * Gi + alone.allowed
     series = Series(("a", "p"))
-    series.see(1000.0, amount_of(beside), beside.allowed, GAP_S)
+    series.add_cycle(1000.0, amount_of(beside), beside.allowed, GAP_S)
     assert series.levels(1000.0, 1000.0)[-1] == str(ABOVE)
 
 
@@ -352,7 +352,7 @@ def test_a_restart_within_a_point_keeps_its_peak() -> None:
 def test_a_reader_never_sees_a_row_missing() -> None:
     """While one thread puts amounts in, another always finds as many points as there are."""
     series, is_over, seen = Series(("a", "p")), threading.Event(), set[int]()
-    series.see(1000.0, 1, 8, GAP_S)
+    series.add_cycle(1000.0, 1, 8, GAP_S)
 
     def read() -> None:
         while not is_over.is_set():
@@ -364,7 +364,7 @@ def test_a_reader_never_sees_a_row_missing() -> None:
     try:
         reader.start()
         for number in range(30_000):
-            series.see(1000.0, number % 7, 8, GAP_S)
+            series.add_cycle(1000.0, number % 7, 8, GAP_S)
     finally:
         is_over.set()
         reader.join()

@@ -74,7 +74,7 @@ class UtilizationMeter:
             self._forget(idle)
         said_s = max(_SAID_S, gap_s)
         for reading in readings:
-            self._take(reading, idle, said_s)
+            self._add_reading(reading, idle, said_s)
         if at_s - self._read_s > said_s:
             self._answers.cards = {}
             self._by_holder, self._by_account = dict.fromkeys(self._by_holder), dict.fromkeys(self._by_account)
@@ -103,13 +103,13 @@ class UtilizationMeter:
     def take_spent(self) -> Mapping[Spender, CardSeconds]:
         """The card-seconds since this was last called, for the journal."""
         self._pass()
-        return self._spent.take()
+        return self._spent.take_all()
 
     def _pass(self) -> None:
         """Add the time in which everything was held as it was in the last cycle."""
         passed_s, self._passed_s = self._passed_s, 0.0
         if passed_s:
-            self._spent.add(self._holdings.keep(passed_s), self._at_s)
+            self._spent.add(self._holdings.hold_for(passed_s), self._at_s)
 
     def _forget(self, idle: Idle) -> None:
         """Forget what was known of accounts that are gone, or hold nothing or little for certain."""
@@ -122,13 +122,13 @@ class UtilizationMeter:
         self._idle_clock.forget(holdings.used, idle)
         self._idle_clock.limit(holdings.started_s, self._at_s)
 
-    def _take(self, reading: UtilizationReading, idle: Idle, said_s: float) -> None:
+    def _add_reading(self, reading: UtilizationReading, idle: Idle, said_s: float) -> None:
         """Take in what the driver says of the time since its last reading, at most of the last `said_s`."""
         self._pass()
         since_s = max(self._read_s, reading.at_s - said_s) if math.isfinite(self._read_s) else reading.at_s
         self._read_s = reading.at_s
         by_holder = self._holdings.by_holder
-        self._answers.take(reading, by_holder)
+        self._answers.add_reading(reading, by_holder)
         # New ones, since other threads read those of earlier cycles.
         self._by_holder, self._by_account = {}, {}
         spent: dict[Spender, CardSeconds] = {}
@@ -218,7 +218,7 @@ class _Holdings:
         found._rate(assessments, sizes)
         return found
 
-    def keep(self, seconds: float) -> Mapping[Spender, CardSeconds]:
+    def hold_for(self, seconds: float) -> Mapping[Spender, CardSeconds]:
         """Note that all of it was held for these seconds more; returns the card-seconds that this comes to."""
         for held in self.by_holder.values():
             held.card_s += (held.share or 0.0) * seconds
@@ -285,7 +285,7 @@ class _Answers:
         self._doubtful: frozenset[str] = frozenset()
         self._doubtful_before: frozenset[str] = frozenset()
 
-    def take(self, reading: UtilizationReading, by_holder: Mapping[Holder, _Held]) -> None:
+    def add_reading(self, reading: UtilizationReading, by_holder: Mapping[Holder, _Held]) -> None:
         """Take in a reading of the cards on which this is held."""
         self.cards = {card.gpu: card for card in reading.cards}
         doubtful = frozenset(uuid for uuid, card in self.cards.items() if _is_doubtful(card))
@@ -410,7 +410,7 @@ class _Spent:
             del self._held_s[namespace], by_namespace[namespace]
         self.by_namespace = by_namespace
 
-    def take(self) -> Mapping[Spender, CardSeconds]:
+    def take_all(self) -> Mapping[Spender, CardSeconds]:
         """What each spender has spent since this was last called."""
         spent, self._by_spender = self._by_spender, {}
         return spent

@@ -95,13 +95,13 @@ class Cluster:
     def keep_capacity(self, node: Node, snapshot: Snapshot, policy: Policy, *, has_lock: bool) -> None:
         """Advertise the policy's capacity on the node; a daemon without the node's lock leaves it alone."""
         if has_lock:
-            self._capacity.keep(node, snapshot, policy)
+            self._capacity.advertise(node, snapshot, policy)
         else:
-            self._capacity.rest()
+            self._capacity.pause()
 
     def take_messages(self) -> tuple[LogMessage, ...]:
         """New messages about the capacity and clock differences."""
-        return (*self._capacity.take_messages(), *self._clocks.take(self.api.clock_offset_s))
+        return (*self._capacity.take_messages(), *self._clocks.take_new(self.api.clock_offset_s))
 
     def close(self, timeout_s: float) -> None:
         """Write the remaining Events, within this time; stop watching and close the connections."""

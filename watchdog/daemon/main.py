@@ -87,7 +87,7 @@ class _EarlyOutcomes:
     def __bool__(self) -> bool:
         return bool(self._kept)
 
-    def keep(self, closed: ClosedCycle) -> ClosedCycle:
+    def keep_observed(self, closed: ClosedCycle) -> ClosedCycle:
         """A cycle of the start, without what it only observed, which is kept."""
         observed = tuple(outcome for outcome in closed.outcomes if outcome.result is Result.OBSERVED)
         self._kept = (*self._kept, *observed)
@@ -371,7 +371,7 @@ class Daemon:
         """Close a cycle and publish it; `reading` is the whole of what it was made from, if there was no last look."""
         closed = self._cycle.close(opened, last_look, clock.now())
         if self._permission.is_starting(clock.now()):
-            closed = self._early.keep(closed)
+            closed = self._early.keep_observed(closed)
         else:
             closed = self._early.report(closed, enforces=self._permission.decides)
         self._pending = None

@@ -140,7 +140,7 @@ class EventSink:
 
     def _offer(self, changes: Sequence[Change], report: CycleReport) -> None:
         self._writer.offer(tuple(pod_events(changes, report)))
-        for message in self._writer.messages.take():
+        for message in self._writer.messages.take_new():
             self._log.warn(message)
 
 

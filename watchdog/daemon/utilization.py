@@ -99,7 +99,7 @@ class UtilizationLog:
         self._collect()
         if self._has_failed and self._writing is not None:
             for hour, spent in self._writing[1].items():
-                self._keep(hour, spent)
+                self._add_spent(hour, spent)
         self._writing, self._written_s = None, now.boottime_s
         if self._unwritten or self._idle_s or self._written:
             spent_by_hour, self._unwritten = self._unwritten, {}
@@ -110,9 +110,9 @@ class UtilizationLog:
     def _collect(self) -> None:
         """Take what has come in the current hour since this was last done."""
         if self._hour is not None:
-            self._keep(self._hour, self._meter.take_spent())
+            self._add_spent(self._hour, self._meter.take_spent())
 
-    def _keep(self, hour: int, spent: Mapping[Spender, CardSeconds]) -> None:
+    def _add_spent(self, hour: int, spent: Mapping[Spender, CardSeconds]) -> None:
         """Add it to what is to be written."""
         kept = self._unwritten.setdefault(hour, {}) if spent else {}
         for spender, part in spent.items():

@@ -203,7 +203,7 @@ class CapacityKeeper:
         self._pace = CapacityPace()
         self._changes: list[str] = []
 
-    def keep(self, node: Node, snapshot: Snapshot, policy: Policy) -> None:
+    def advertise(self, node: Node, snapshot: Snapshot, policy: Policy) -> None:
         """Have the node advertise what it has to offer by this snapshot; returns at once.
 
         The loop calls this after each cycle and whenever the node has changed. Only the daemon with the node's lock
@@ -233,11 +233,11 @@ class CapacityKeeper:
         """The messages since the last call."""
         with self._condition:
             changes, self._changes = self._changes, []
-        problems = (LogMessage(text=text, is_problem=True) for text in self._problems.take())
+        problems = (LogMessage(text=text, is_problem=True) for text in self._problems.take_new())
         return (*(LogMessage(text=text) for text in changes), *problems)
 
-    def rest(self) -> None:
-        """Change nothing until `keep` is called again: another daemon may be responsible."""
+    def pause(self) -> None:
+        """Change nothing until `advertise` is called again: another daemon may be responsible."""
         with self._condition:
             self._wanted = None
 
@@ -278,7 +278,7 @@ class CapacityKeeper:
             except ApiError as error:
                 problem = error.problem.of(what)
             with self._condition:
-                self._take(change, response, problem)
+                self._on_response(change, response, problem)
 
     def _next(self) -> CapacityChange | None:
         """Wait for a change and for the time to make it; None after `stop`."""
@@ -290,7 +290,7 @@ class CapacityKeeper:
                 self._condition.wait(wait_s if self._wanted is not None else None)
             return None
 
-    def _take(self, change: CapacityChange, response: ApiResponse | None, problem: Problem) -> None:
+    def _on_response(self, change: CapacityChange, response: ApiResponse | None, problem: Problem) -> None:
         now_s = clock.now().boottime_s
         if response is not None and response.is_good:
             self._pace.made(change, now_s)

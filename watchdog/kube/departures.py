@@ -39,7 +39,7 @@ class Departures:
         self._is_working = False
         self.gone: frozenset[str] = frozenset()
 
-    def note(self, uid: str) -> None:
+    def note_deleted(self, uid: str) -> None:
         """Note that a pod was deleted."""
         with self._lock:
             if uid and uid not in self.gone:
@@ -75,7 +75,7 @@ class Departures:
                 with self._lock:
                     self._not_before_s[pod.uid] = clock.now().boottime_s + wait_s
             else:
-                self.note(pod.uid)
+                self.note_deleted(pod.uid)
                 self._bell.ring()
 
     def _next(self) -> Pod | None:

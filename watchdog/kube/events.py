@@ -38,7 +38,7 @@ class TokenBucket:
         self._fill(now_s)
         return max(1.0 - self._tokens, 0.0) / self._per_s
 
-    def take(self, now_s: float) -> None:
+    def take_token(self, now_s: float) -> None:
         """Take a token, even a future one: a caller that does not wait makes the next one wait."""
         self._fill(now_s)
         self._tokens -= 1.0
@@ -66,7 +66,7 @@ class ObjectRateLimits:
             self._buckets.popitem(last=False)
         if bucket.wait_s(now_s) > 0:
             return False
-        bucket.take(now_s)
+        bucket.take_token(now_s)
         return True
 
 
@@ -262,12 +262,12 @@ class EventWriter:
         series = self._series.following(pod_event)
         response = None
         if series.count > 1:
-            self._rate.take(clock.now().boottime_s)
+            self._rate.take_token(clock.now().boottime_s)
             path = f"{_collection(pod_event)}/{quote(series.name, safe='')}"
             response = self._api.call("PATCH", path, body=series_part(series), content_type=_MERGE)
         if response is None or response.status == 404:
             # An Event lives for an hour by default (--event-ttl): the series continues with a new one and a new note.
-            self._rate.take(clock.now().boottime_s)
+            self._rate.take_token(clock.now().boottime_s)
             event = event_object(pod_event, series, self._node_name)
             response = self._api.call("POST", _collection(pod_event), body=event)
         if write_result(response) is WriteResult.WRITTEN:

@@ -100,10 +100,10 @@ def read_pod(request: EvictionRequest, response: ApiResponse) -> EvictionResult 
     if len(pods) != 1:
         why = "; ".join(str(gap.problem) for gap in gaps) or "the answer contains no pod"
         return _result(request, EvictionAnswer.REFUSED, f"{_GETTING}: {why}")
-    return _judge(request, pods[0], response.body)
+    return _why_no_request(request, pods[0], response.body)
 
 
-def _judge(request: EvictionRequest, pod: Pod, body: bytes) -> EvictionResult | None:
+def _why_no_request(request: EvictionRequest, pod: Pod, body: bytes) -> EvictionResult | None:
     if pod.uid != request.uid:
         return _gone(request, _OTHER_POD)
     if pod.deletion_deadline_s not in (None, request.deadline_s):

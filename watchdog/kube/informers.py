@@ -179,7 +179,7 @@ class PodInformer(Informer[Pod, tuple[Pod, ...]]):
         self._keys = PodKeys()
         self._departures = Departures(api, bell)
         self._taken_gone = self._departures.gone
-        super().__init__(api, pods_of(node, pace, lambda: self._keys, self._departures.note), bell)
+        super().__init__(api, pods_of(node, pace, lambda: self._keys, self._departures.note_deleted), bell)
 
     def want(self, keys: PodKeys) -> None:
         """Read these keys of every pod from now on, whatever else it carries; if they are new, list the pods again."""

@@ -35,7 +35,7 @@ class MessageQueue:
             if suppressed is not None and len(self._waiting) < _MOST:
                 self._waiting.append(f"{sentence}{count_repeats(suppressed)}")
 
-    def take(self) -> tuple[str, ...]:
+    def take_new(self) -> tuple[str, ...]:
         """The sentences to be logged now."""
         with self._lock:
             waiting, self._waiting = tuple(self._waiting), []
@@ -48,7 +48,7 @@ class ClockMessages:
     def __init__(self) -> None:
         self._apart = False
 
-    def take(self, offset: float | None) -> tuple[LogMessage, ...]:
+    def take_new(self, offset: float | None) -> tuple[LogMessage, ...]:
         """The messages due now, given how far the server's clock was ahead at its last response."""
         if offset is None:
             return ()

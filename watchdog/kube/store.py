@@ -61,14 +61,14 @@ class LineSplitter:
         """Each line that this chunk completes; BrokenStreamError if one is too long. An incomplete last line waits."""
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
-            self._take(chunk[start:end])
+            self._append(chunk[start:end])
             line, self._rest = bytes(self._rest), bytearray()
             start = end + 1
             if line.strip():
                 yield line
-        self._take(chunk[start:])
+        self._append(chunk[start:])
 
-    def _take(self, part: bytes) -> None:
+    def _append(self, part: bytes) -> None:
         if len(self._rest) + len(part) > self._longest:
             self._rest = bytearray()
             raise BrokenStreamError(f"a line is longer than {self._longest // 2**20} MiB")
@@ -273,7 +273,7 @@ class Store(Generic[Value]):
         self._entries, self._nameless = entries, tuple(nameless)
         return (self._entries, self._nameless) != before
 
-    def take(self, event: WatchEvent) -> bool:
+    def apply(self, event: WatchEvent) -> bool:
         """Apply an event; return whether anything has changed. BrokenStreamError if it does not name its object."""
         uid = event.identity.uid
         if event.kind is EventKind.DELETED and uid:

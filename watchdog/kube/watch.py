@@ -39,7 +39,7 @@ class StreamReader(Generic[Value]):
         self._lines = LineSplitter()
         self.heard = self.changed = self.bookmarked = False
 
-    def take(self, chunk: bytes) -> None:
+    def read_chunk(self, chunk: bytes) -> None:
         """Read a chunk. EndedByServerError or BrokenStreamError if it can't continue; what came before counts."""
         self.heard = self.changed = False
         for line in self._lines.feed(chunk):
@@ -49,7 +49,7 @@ class StreamReader(Generic[Value]):
             if event.kind is EventKind.BOOKMARK:
                 self.bookmarked = True
             else:
-                self.changed |= self._store.take(event)
+                self.changed |= self._store.apply(event)
             self._reflector.advance(event.identity.version)
             self.heard = True
 
@@ -201,7 +201,7 @@ class Watcher(Generic[Value]):
             now = clock.now()
             was_bookmarked = reader.bookmarked
             try:
-                reader.take(chunk)
+                reader.read_chunk(chunk)
             finally:  # what came before a broken line counts
                 if reader.heard:
                     self._on_update(self._store if reader.changed else None, now)

@@ -123,16 +123,16 @@ class ListSplitter:
             before, at = self._depth, self._skip_deep(chunk, at)
             change = before, self._depth
             if change == (1, 2):
-                self._keep(chunk[start:at])
+                self._append(chunk[start:at])
                 start, self._in_items = at, _ITEMS.search(self._rest) is not None
             elif change == (2, 3) and self._in_items:
-                self._keep(chunk[start:at])
+                self._append(chunk[start:at])
                 start, self._item = at - 1, bytearray()
             elif change == (3, 2) and self._item is not None:
-                self._keep(chunk[start:at])
+                self._append(chunk[start:at])
                 yield bytes(self._item)
                 start, self._item = at - 1, None
-        self._keep(chunk[start : len(chunk) - len(self._escape)])
+        self._append(chunk[start : len(chunk) - len(self._escape)])
 
     def _skip_string(self, chunk: bytes, at: int) -> int:
         """Where the string ends, or the chunk."""
@@ -160,7 +160,7 @@ class ListSplitter:
         self._depth = depth
         return found.end()
 
-    def _keep(self, part: bytes) -> None:
+    def _append(self, part: bytes) -> None:
         kept = self._rest if self._item is None else self._item
         kept += part
         if len(kept) > self._longest:

@@ -125,7 +125,7 @@ def check_listener(path: str, identity: PipeIdentity, procfs: Procfs, trusted_ui
     """
     for name, expected in zip(_SOCKETS, identity.sockets, strict=False):
         try:
-            why = _listener_objection(f"{path}/{name}", expected, procfs, trusted_uid)
+            why = _why_no_listener(f"{path}/{name}", expected, procfs, trusted_uid)
         except OSError as error:
             raise SilentError(
                 f"the MPS control daemon of {path} was not reached: {error.strerror or error}", "check that it runs"
@@ -141,7 +141,7 @@ def check_listener(path: str, identity: PipeIdentity, procfs: Procfs, trusted_ui
             )
 
 
-def _listener_objection(name: str, expected: tuple[int, int, int], procfs: Procfs, trusted_uid: int) -> str | None:
+def _why_no_listener(name: str, expected: tuple[int, int, int], procfs: Procfs, trusted_uid: int) -> str | None:
     """Why the process that listens on a socket is not trusted; empty if it is, None if it is another socket."""
     fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -151,7 +151,7 @@ def _listener_objection(name: str, expected: tuple[int, int, int], procfs: Procf
             pid, uid, _ = _CREDENTIALS.unpack(
                 connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             )
-            return "runs as another user" if uid not in (0, trusted_uid) else _objection(connection, pid, procfs)
+            return "runs as another user" if uid not in (0, trusted_uid) else _why_distrusted(connection, pid, procfs)
     finally:
         os.close(fd)
 
@@ -171,22 +171,22 @@ def _connected(address: str) -> socket.socket:
     raise AssertionError("the last kind returns or raises")
 
 
-def _objection(connection: socket.socket, pid: int, procfs: Procfs) -> str:
+def _why_distrusted(connection: socket.socket, pid: int, procfs: Procfs) -> str:
     """Why the process that listens is not trusted; empty if it is."""
     try:
         pidfd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
         if error.errno != errno.ENOPROTOOPT:
             return "has ended"
-        return _objection_to(pid, procfs)  # an older kernel, where only the PID is known
+        return _why_distrusted_by_pid(pid, procfs)  # an older kernel, where only the PID is known
     try:
-        why = _objection_to(pid, procfs)
+        why = _why_distrusted_by_pid(pid, procfs)
         return "has ended" if select.select([pidfd], [], [], 0)[0] else why
     finally:
         os.close(pidfd)
 
 
-def _objection_to(pid: int, procfs: Procfs) -> str:
+def _why_distrusted_by_pid(pid: int, procfs: Procfs) -> str:
     try:
         is_host = parse_cgroup(procfs.cgroup_text(pid)).kind is PlaceKind.HOST
         stat = procfs.stat(pid)

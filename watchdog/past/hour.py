@@ -101,8 +101,8 @@ class _Player:
             self._hour.add(at_s, self._of(node.pods), node.gpus, gap_s=gap_s, blind=blind)
             self._whole_s = at_s
         else:
-            self._hour.see(at_s, self._of(renewed), node.gpus, gap_s=HOUR_S)
-            self._see(moved, at_s)
+            self._hour.add_cycle(at_s, self._of(renewed), node.gpus, gap_s=HOUR_S)
+            self._add_moved(moved, at_s)
         self._last = at_s, node.gpus, blind
 
     def end(self) -> None:
@@ -152,12 +152,12 @@ class _Player:
             )
         return self._sums[uid]
 
-    def _see(self, uids: Iterable[str], at_s: float) -> None:
+    def _add_moved(self, uids: Iterable[str], at_s: float) -> None:
         """Add the amounts of these pods, which have moved."""
         for uid in uids:
             for each in self._assessments.get(uid, ()):
                 if (series := self._hour.get(each.account)) is not None:
-                    series.see(at_s, _sum(self._moved[uid], each.account.container), each.allowed, HOUR_S)
+                    series.add_cycle(at_s, _sum(self._moved[uid], each.account.container), each.allowed, HOUR_S)
 
     def _of(self, uids: Iterable[str]) -> Iterator[Assessment]:
         """The assessments of these pods, with their latest amounts."""

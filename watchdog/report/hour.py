@@ -121,7 +121,7 @@ class Series:
         # The last sparkline, and what it was drawn from.
         self._drawn: tuple[object, str] = (None, "")
 
-    def see(self, at_s: float, used: int | None, allowed: int | None, gap_s: float) -> None:
+    def add_cycle(self, at_s: float, used: int | None, allowed: int | None, gap_s: float) -> None:
         """Take in a cycle; what no cycle had for more than `gap_s` was unknown in between."""
         if at_s - self.seen_s > gap_s:
             self.put(self.seen_s, None, None)
@@ -325,14 +325,14 @@ class Hour:
         if (earlier := self._earlier) is not None:
             self._earlier = None
             self._follow(earlier)
-        self.see(at_s, assessments, gpus, gap_s=gap_s, blind=blind)
+        self.add_cycle(at_s, assessments, gpus, gap_s=gap_s, blind=blind)
         self._seen_s = at_s
         if not blind:
             self._add_utilization(at_s, utilization)
         if at_s - self._swept_s >= POINT_S:
             self._sweep(at_s)
 
-    def see(
+    def add_cycle(
         self, at_s: float, assessments: Iterable[Assessment], gpus: Iterable[Gpu], *, gap_s: float, blind: bool = False
     ) -> None:
         """Take in a part of a cycle, as `add` does the whole: what it does not have is neither changed nor gone."""
@@ -341,11 +341,11 @@ class Hour:
             name, series = (each.pod.namespace, each.pod.name), known.get(each.account)
             if series is None or series.name != name:  # a UID that somebody gave again is another pod's
                 series = self._begin(each.account, name)
-            series.see(at_s, None if blind else amount_of(each), each.allowed, gap_s)
+            series.add_cycle(at_s, None if blind else amount_of(each), each.allowed, gap_s)
         for gpu in gpus:
             key = card(gpu.uuid)
             series = known.get(key) or self._begin(key, ("", ""))
-            series.see(at_s, gpu.used if gpu.up and not blind else None, gpu.total, gap_s)
+            series.add_cycle(at_s, gpu.used if gpu.up and not blind else None, gpu.total, gap_s)
 
     def _add_utilization(self, at_s: float, utilization: Utilization) -> None:
         """Add it once for each reading and each point: most cycles only repeat it."""

@@ -75,9 +75,9 @@ class Upkeep:
             now = clock.now()
             node, _ = self.informer.read(now)
             if self.has_lock:
-                self.keeper.keep(node, replace(self.snapshot, at=now), self.policy)
+                self.keeper.advertise(node, replace(self.snapshot, at=now), self.policy)
             else:
-                self.keeper.rest()
+                self.keeper.pause()
             self.notes.extend(self.keeper.take_messages())
 
 

@@ -89,7 +89,7 @@ class Kill:
             self.entry, note=self._recorded.note_sent, may_live=may_live, is_fresh=is_fresh
         )
 
-    def see(self, clearances: Clearances) -> None:
+    def update_clearance(self, clearances: Clearances) -> None:
         """Take what the last reading shows of what stands in the way of a signal."""
         if self.clearance is CLEAR and clearances.gpus:  # nothing did when it began
             self._get_clearance(clearances)

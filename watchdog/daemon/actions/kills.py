@@ -280,7 +280,7 @@ class Kills:
         assessments = reading.assessments if self._under_way else ()
         used = {each.account: each.compared for each in assessments if each.is_compared_known}
         for key, kill in list(self._under_way.items()):
-            kill.see(self._clearances)
+            kill.update_clearance(self._clearances)
             outcome = kill.on_reading(reading.still_listed, reading.now)
             self._end(key, outcome)
             if outcome is None and kill.may_be_called_off and kill.entry.effective_step.scope == "process":
