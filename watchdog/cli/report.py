@@ -23,7 +23,9 @@ class ReportQuery:
     """What a report is to be about, and how it is printed."""
 
     since: Since
+    # Whether each row is a namespace, not a workload.
     by_namespace: bool
+    # Of a card-hour; None: no costs are shown.
     price: float | None
     form: Literal["table", "csv", "json"]
 

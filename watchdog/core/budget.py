@@ -29,6 +29,7 @@ class Budget:
     declared: int | None = None
     # As in `Assessment`.
     declared_by: str | None = None
+    # With the allowance; None: as for `declared`.
     allowed: int | None = None
     # Whether the pod declares, but no declaration is valid.
     misdeclared: bool = False

@@ -154,8 +154,9 @@ class AccountState:
     acted: bool = False
     # The use that brakes have withheld since the last action; None: nothing.
     withheld: WithheldUse | None = None
-    # The action in progress.
+    # The action in progress; None: there is none.
     under_way: UnderWay | None = None
+    # The eviction that was begun and is not accepted yet; None: there is none.
     pending_eviction: PendingEviction | None = None
     # The names of the brakes already reported in this incident.
     reported: frozenset[str] = frozenset()

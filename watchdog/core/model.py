@@ -423,7 +423,9 @@ class Pod:
     annotations: Mapping[str, str] = field(default_factory=dict)
     # Its controller; None: it has none.
     owner: Owner | None = None
+    # `spec.priority`; None: it has none.
     priority: int | None = None
+    # Whether the kubelet made it from a file of its own.
     static: bool = False
     # Whether its phase says that all containers have ended, for good, or it has left; a process may still run.
     is_finished: bool = False

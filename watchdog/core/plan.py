@@ -234,10 +234,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopNote:
-    """What is known of a switch that turns enforcement off.
-
-    Others wrote `why` and `by`: they are short and without control characters.
-    """
+    """What is known of a switch that turns enforcement off; what others wrote is short, without control characters."""
 
     # The reason of suspension that it is.
     switch: str

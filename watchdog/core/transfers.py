@@ -95,6 +95,7 @@ class _Listed:
 class _Listing:
     """The last listing of a card, and its memory counter then."""
 
+    # Bytes; None if unknown.
     used: int | None
     processes: Mapping[ProcessKey, _Listed]
 

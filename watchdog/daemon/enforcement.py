@@ -42,9 +42,13 @@ class Environment:
     """Where the daemon runs and what the kernel permits it, determined once at startup."""
 
     in_host_pid_namespace: bool
+    # Why there are no pidfds; None: there are.
     pidfd_missing: Problem | None
+    # Where the daemon itself runs; None if unknown.
     own: Place | None = None
+    # Whether it has CAP_KILL, for processes of other users.
     may_signal_others: bool = True
+    # Whether /proc shows the PIDs of the daemon's own namespace.
     procfs_is_own: bool = True
 
 

@@ -36,6 +36,7 @@ class _Finished:
     report: CycleReport
     at_s: float
     number: int
+    # The ticks that repeat it; None: the loop does not rest.
     resting: Resting | None = None
 
     @property

@@ -46,16 +46,23 @@ _DURATION: Final = Histogram(DURATION_S)
 class Counters:
     """The counters; replaced whole, so that a scrape on another thread sees one cycle and not parts of two."""
 
+    # By rule, action and result.
     actions: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    # By rule and action: what was only observed.
     would_act: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    # By brake.
     withheld: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys((brake.value for brake in Brake), 0))
+    # By reason.
     gaps: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys((reason.value for reason in GapReason), 0))
+    # By action; all histograms are of seconds.
     reactions: Mapping[str, Histogram] = field(default_factory=dict)
     release: Histogram = _RELEASE
     scan: Histogram = _DURATION
     cycle: Histogram = _DURATION
+    # The peak use of each pod in bytes, by UID.
     peaks: Mapping[str, int] = field(default_factory=dict)
     last_actions: tuple[LastAction, ...] = ()
+    # The SHA-256 of the policy whose steps are counted.
     policy: str = ""
 
     def after(self, report: CycleReport) -> "Counters":
@@ -307,6 +314,7 @@ class _State:
     reload_ok: bool | None = None
     # The Unix time at which it was last read and valid; None: likewise.
     reloaded_at_s: float | None = None
+    # The ticks that repeat the last cycle; None: the loop does not rest.
     resting: Resting | None = None
 
     def now(self) -> "_State":

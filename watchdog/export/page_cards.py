@@ -101,7 +101,9 @@ class Card:
     whole: str
     # How much of the time it computed; empty: unknown.
     busy: str
+    # None: its memory is not known.
     bar: Bar | None
+    # The last hour; None: nothing is known of it.
     hour: Sparkline | None
     legend: tuple[Part, ...]
 

@@ -172,6 +172,7 @@ class Place:
 
     # `container main`, or empty.
     container: str
+    # None: all GPUs.
     gpu: GpuName | None
 
     @property

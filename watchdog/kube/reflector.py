@@ -82,6 +82,7 @@ USUAL: Final = RequestPace()
 class NextRequest:
     """A LIST or a WATCH."""
 
+    # Whether it is a WATCH.
     watch: bool
     query: Mapping[str, str]
     # The server ends a watch after this time.
@@ -102,6 +103,7 @@ class RequestOutcome:
     is_stable: bool = False
     # Whether the watch ended when it was meant to.
     in_time: bool = False
+    # How long the server asks to wait; None: it does not say.
     retry_after_s: float | None = None
 
 

@@ -40,6 +40,7 @@ class _Answers:
     limits: Mapping[tuple[int, str], int | None] = field(default_factory=dict)
     # Why other clients must not be drained.
     gaps: tuple[Gap, ...] = ()
+    # Why it did not answer; None: it did.
     problem: Problem | None = None
 
 

@@ -31,6 +31,7 @@ class Usage:
 
     # The latest assessment.
     last: Assessment
+    # What of the policy declares, and its key; None: nothing does.
     declaration: tuple[Declaration, str] | None
     # The claim and its request that gave it a share of a card, if that is what declares.
     claim: tuple[str, str] | None = None

@@ -86,6 +86,7 @@ class Change:
     event: ChangeKind
     at: Now
     sentence: str
+    # What it is about, each with what it is part of: an outcome with its entry and assessment. None: it is about none.
     assessment: Assessment | None = None
     entry: PlanEntry | None = None
     outcome: Outcome | None = None

@@ -22,11 +22,15 @@ MOST: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastAction:
-    """The last action with these labels: namespace, pod, container, action, result, rule."""
+    """The last action with these labels."""
 
+    # Namespace, pod, container, action, result, rule.
     labels: tuple[str, ...]
+    # That of the pod.
     uid: str
+    # When it was (Unix time).
     wall_s: float
+    # Since when the pod is gone; None: it is listed.
     gone_since: Now | None = None
 
     @property

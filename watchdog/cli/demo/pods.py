@@ -27,8 +27,9 @@ CARD: Final = Gpu(
 
 @dataclass(frozen=True, slots=True)
 class UsageCurve:
-    """Straight lines between points of (second, GiB) with rising seconds; level before the first and after the last."""
+    """Straight lines between points; level before the first and after the last."""
 
+    # (second, GiB), with rising seconds.
     points: tuple[tuple[float, float], ...]
 
     def at(self, second: float) -> int:
@@ -44,9 +45,11 @@ NOTHING: Final = UsageCurve(((0.0, 0.0),))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimProcess:
-    """A process of a pod: its name (at most 15 bytes), its use of memory, and whether it ignores SIGTERM."""
+    """A process of a pod."""
 
+    # At most 15 bytes.
     name: str
+    # Its use of memory.
     curve: UsageCurve = NOTHING
     ignores_sigterm: bool = False
 

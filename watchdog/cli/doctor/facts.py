@@ -52,12 +52,18 @@ class DriverFacts:
 class SystemFacts:
     """What Python and the kernel provide for this process."""
 
+    # Major and minor version.
     python: tuple[int, int]
+    # The version of the library.
     sqlite: str
+    # Unix time.
     wall_s: float
+    # Whether there is CLOCK_BOOTTIME.
     has_boot_clock: bool
     boot_id: str
+    # How many file descriptors this process may have.
     descriptors: int
+    # Whether time zones are known by their names.
     has_time_zones: bool
 
 

@@ -44,15 +44,20 @@ class PendingCycle:
     """A cycle that has a plan and is not closed yet."""
 
     opened: OpenCycle
+    # From when on the disk has time for its intentions.
     since: Now
     # That of the last look, if it came in time.
     last_reading: TimedReading | None = None
+    # How many seconds a last look took that came too late; None: none did.
     late_s: float | None = field(default=None, init=False)
     # Whether the loop saw only long after `write_until_s` whether the intentions were on disk, so that nothing may
     # begin.
     was_late: bool = field(default=False, init=False)
+    # How many last looks were asked for.
     _requests: int = field(default=0, init=False)
+    # Whether one is being waited for.
     _is_asked: bool = field(default=False, init=False)
+    # Whether the intentions were already seen to be on disk.
     _was_written: bool = field(default=False, init=False)
 
     @property
