@@ -75,17 +75,17 @@ def _below(
 def _comments(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
     """The comment right above each key, in one line."""
     path: list[str] = []
-    said: list[str] = []
+    comment: list[str] = []
     for line in text.splitlines():
         key = _KEY.match(line)
         if line.lstrip().startswith("#"):
-            said.append(line.strip().removeprefix("#").strip())
+            comment.append(line.strip().removeprefix("#").strip())
             continue
         if key is not None:
             path = [*path[: len(key[1]) // 2], key[2]]
-            if said:
-                yield tuple(path), " ".join(said).replace("|", "\\|")
-        said = []
+            if comment:
+                yield tuple(path), " ".join(comment).replace("|", "\\|")
+        comment = []
 
 
 def chart_reference() -> str:

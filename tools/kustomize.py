@@ -105,8 +105,8 @@ def rendered(policy: str, *flags: str) -> dict[str, Object]:
         "--no-hooks",
         "--set-file=policy=/dev/stdin",
     ]
-    said = subprocess.run([*command, *flags], input=policy, check=True, capture_output=True, text=True)
-    return {each.key: each for each in _objects(said.stdout)}
+    done = subprocess.run([*command, *flags], input=policy, check=True, capture_output=True, text=True)
+    return {each.key: each for each in _objects(done.stdout)}
 
 
 # The labels that only a release of helm has.

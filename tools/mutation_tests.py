@@ -177,17 +177,17 @@ def _run(arguments: Sequence[str], environment: dict[str, str], limit_s: float) 
         start_new_session=True,
     )
     try:
-        said, _ = begun.communicate(timeout=limit_s)
+        output, _ = begun.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         os.killpg(begun.pid, signal.SIGKILL)
         begun.communicate()
         return f"no end within {limit_s:.0f} s"
-    if _ON_SOURCE in said:
-        sys.exit(said)
+    if _ON_SOURCE in output:
+        sys.exit(output)
     if begun.returncode in {0, 5}:  # 5: pytest had nothing to run
         return ""
     return next(
-        iter(_SUMMARY.findall(said)), said.strip().rpartition("\n")[2][:200] or f"exit status {begun.returncode}"
+        iter(_SUMMARY.findall(output)), output.strip().rpartition("\n")[2][:200] or f"exit status {begun.returncode}"
     )
 
 
@@ -222,9 +222,9 @@ def _noted(*chosen: str, order: Sequence[str] = ()) -> Calls:
         if order:
             names.write_text("\n".join(order), encoding="utf-8")
             environment[_ORDER] = str(names)
-        said = _run((*_PYTEST, *_cache(folder), *chosen), environment, 3600)
+        output = _run((*_PYTEST, *_cache(folder), *chosen), environment, 3600)
         if not notes.with_suffix(".json").exists():
-            sys.exit(f"the tests do not run on a copy of the package, as root: {said}")
+            sys.exit(f"the tests do not run on a copy of the package, as root: {output}")
         found: Calls = json.loads(notes.with_suffix(".json").read_text(encoding="utf-8"))
         return found
 

@@ -232,10 +232,10 @@ def _prometheus_version() -> str:
     return ".".join(found.groups())
 
 
-def _complete(folder: Path, names: tuple[str, ...], told_by: str) -> Path:
+def _complete(folder: Path, names: tuple[str, ...], found_by: str) -> Path:
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
-        raise NoProgramsError(f"{told_by}, which lacks {', '.join(missing)}")
+        raise NoProgramsError(f"{found_by}, which lacks {', '.join(missing)}")
     return folder
 
 

@@ -187,13 +187,13 @@ def test_how_busy_pods_are() -> None:
     """Each account's, as `top` of its node has it; a daemon that does not say, such as an older one, has no column."""
     summary = summary_of(busy_node())
     order = Choice(sort="namespace")
-    said = NodeAnswer(node="n1", daemon=DaemonPod(node="n1", namespace="a", name="d"), answer=summary, via="proxy")
-    found = busy_of_pods(cluster_text([said], order, now(summary.at)))
+    answered = NodeAnswer(node="n1", daemon=DaemonPod(node="n1", namespace="a", name="d"), answer=summary, via="proxy")
+    found = busy_of_pods(cluster_text([answered], order, now(summary.at)))
     assert found == {"ns/computes": "35%", "ns/idle": "0%", "ns/soon": "0%", "ns/unknown": "-"}
     old = json.loads(encoded(summary))
     for each in old["accounts"]:
         each.pop("utilization", None)
-    silent_on_pods = replace(said, answer=decode_summary(json.dumps(old).encode()))
+    silent_on_pods = replace(answered, answer=decode_summary(json.dumps(old).encode()))
     text = cluster_text([silent_on_pods], order, now(summary.at))
     assert busy_of_pods(text) == {}
     assert "BUSY" in text, "that of the node is known"
@@ -231,8 +231,8 @@ def test_nodes_without_room_are_counted(place: int, calm: int) -> None:
     names = [line[2:].split()[0] for line in lines if line.endswith(" no answer")]
     assert len(names) < 20
     which = f"Nodes {int(names[0][1:]) + 1}-{int(names[-1][1:]) + 1} of 20"
-    (said,) = [line for line in lines if line.startswith("Nodes ")]
-    assert said.startswith(f"{which}, and 2 more where all is well: 4 GPUs, ") if calm else said == which
+    (shown,) = [line for line in lines if line.startswith("Nodes ")]
+    assert shown.startswith(f"{which}, and 2 more where all is well: 4 GPUs, ") if calm else shown == which
     assert (names[0] == "n00", names[-1] == "n19") == (place == 0, place == 19)
 
 

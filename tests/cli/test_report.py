@@ -197,9 +197,9 @@ def test_a_part_of_the_week(journal: Path) -> None:
 
 def test_a_beginning_before_the_journal_s_is_said(journal: Path) -> None:
     """A sum of less than was asked for does not pass for all of it: in the table, and beside CSV."""
-    said = "The journal has nothing before 2026-01-05 00:00 UTC."
-    assert said in report("--journal", journal, "--since", "2026-01-04").stdout
-    assert report("--journal", journal, "--since", "2026-01-04", "--csv").stderr == f"{said}\n"
+    message = "The journal has nothing before 2026-01-05 00:00 UTC."
+    assert message in report("--journal", journal, "--since", "2026-01-04").stdout
+    assert report("--journal", journal, "--since", "2026-01-04", "--csv").stderr == f"{message}\n"
     document = json.loads(report("--journal", journal, "--since", "2026-01-04", "--json").stdout)
     assert document["nodes"] == [{"cluster": None, "node": None, "begins": "2026-01-05T00:00:00.000Z", "problem": None}]
 
@@ -231,7 +231,7 @@ def test_journals_that_have_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--csv", "--json"), "exclude each other"),
         (("--price", "-1"), "-1.0 is not an amount from 0 to 1000000"),
@@ -245,11 +245,11 @@ def test_journals_that_have_none(tmp_path: Path) -> None:
         (("--since", "2099-01-01"), "is in the future"),
     ],
 )
-def test_what_can_t_be_asked(arguments: tuple[str, ...], said: str) -> None:
+def test_what_can_t_be_asked(arguments: tuple[str, ...], message: str) -> None:
     """A mistake names the option and what to do, and nothing is asked."""
     result = report(*arguments)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -310,19 +310,19 @@ def test_where_prometheus_lacks_the_beginning() -> None:
     """A sum over what it still has does not pass for one over the whole time."""
     row = OwnerHours(namespace="a", held=2.0, unused=None)
 
-    def said(*nodes: NodeNote) -> str:
+    def notes(*nodes: NodeNote) -> str:
         made = Report(
             since_s=0.0, until_s=HOUR_S, rows=[("", row)], by_namespace=True, nodes=nodes, is_by_prometheus=True
         )
         return report_text(made, width=200).splitlines()[-1]
 
     late = NodeNote(cluster="west\x1b", begins_s=7200.0)
-    assert said(NodeNote(begins_s=7200.0)) == "- Prometheus has no card-seconds before 1970-01-01 02:00 UTC."
+    assert notes(NodeNote(begins_s=7200.0)) == "- Prometheus has no card-seconds before 1970-01-01 02:00 UTC."
     ends = "of cluster west\\x1b before 1970-01-01 02:00 UTC"
-    assert said(late, NodeNote(cluster="east", begins_s=0.0)) == f"- Prometheus has no card-seconds {ends}."
-    both = said(late, NodeNote(cluster="east", begins_s=1.0))
+    assert notes(late, NodeNote(cluster="east", begins_s=0.0)) == f"- Prometheus has no card-seconds {ends}."
+    both = notes(late, NodeNote(cluster="east", begins_s=1.0))
     assert both == f"- Prometheus has no card-seconds {ends}, and lacks the beginning of 1 further cluster."
-    assert said(NodeNote(begins_s=0.0)).startswith("- Card-hours since")
+    assert notes(NodeNote(begins_s=0.0)).startswith("- Card-hours since")
 
 
 def test_rows_of_several_clusters() -> None:

@@ -122,7 +122,7 @@ def test_a_daemon_that_answers_oddly(sim: SimulatedNodes, way: str) -> None:
     which = f", {silent} does not answer" if silent else ""
     assert text.splitlines()[0] == f"{NODES - silent} nodes answer {BY_PROXY}{which}"
     expected = {node_name(number): "enforcing" for number in range(NODES)} | {node_name(URGENT): state}
-    assert {node: said.strip() for node, said in states(text).items()} == expected
+    assert {node: state.strip() for node, state in states(text).items()} == expected
     assert cause in remark_of(text, URGENT)
     assert remedy in remark_of(text, URGENT)
     assert len([line for line in text.splitlines() if line.startswith("!")]) == bool(cause)

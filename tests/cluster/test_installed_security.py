@@ -31,19 +31,19 @@ _MIG: Final = b"NVIDIA_MIG_MONITOR_DEVICES=all"
 _PROBE: Final = """
 import errno, json, os, signal, sys
 from pathlib import Path
-said = {"CapEff": next(x.split()[1] for x in open("/proc/self/status") if x.startswith("CapEff"))}
+found = {"CapEff": next(x.split()[1] for x in open("/proc/self/status") if x.startswith("CapEff"))}
 def attempt(name, call):
     try:
         call()
-        said[name] = "ok"
+        found[name] = "ok"
     except OSError as error:
-        said[name] = errno.errorcode[error.errno]
+        found[name] = errno.errorcode[error.errno]
 for user, pid in (("root", int(sys.argv[1])), ("1000", int(sys.argv[2]))):
     for file in ("stat", "status", "cgroup", "cmdline"):
         attempt(f"read {file} of {user}", lambda: Path(f"/proc/{pid}/{file}").read_bytes())
     attempt(f"signal {user}", lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 0))
 attempt("write the journal's folder", lambda: Path("/var/lib/gpu-watchdog/probe").write_text(""))
-print(json.dumps(said))
+print(json.dumps(found))
 """
 _UID: Final = {"runAsUser": 65532, "runAsGroup": 65532}
 _NOTHING: Final = {"capabilities": {"drop": ["ALL"]}}

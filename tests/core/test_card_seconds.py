@@ -131,12 +131,12 @@ class Day:
                 if card in life.pids and any(life.is_there(each) for each in window)
             }
             is_silent = self.silent[card].at(second - 1) == 1.0
-            said = {pid: share for pid, share in by_pid.items() if share}
-            ratio = min(sum(said.values()), 1.0)
+            shares = {pid: share for pid, share in by_pid.items() if share}
+            ratio = min(sum(shares.values()), 1.0)
             cards.append(
                 CardUtilization(gpu=f"GPU-{card}", ratio=None, why="silent")
                 if is_silent
-                else CardUtilization(gpu=f"GPU-{card}", ratio=ratio, by_pid=said)
+                else CardUtilization(gpu=f"GPU-{card}", ratio=ratio, by_pid=shares)
             )
         return UtilizationReading(at_s=at(second).boottime_s, cards=tuple(cards))
 

@@ -223,7 +223,7 @@ HISTORIES: Final = {
 }
 
 
-def _told(
+def _planned(
     history: list[tuple[str, int]], *, dark: bool, delayed: bool
 ) -> tuple[int, list[tuple[object, list[AccountState]]]]:
     """In how many seconds of a history a pod was not read; and what was due and remembered of it, second by second.
@@ -252,8 +252,8 @@ def _told(
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
 def test_while_a_pod_waits_to_be_read_nothing_of_it_is_forgotten(history: list[tuple[str, int]], *, dark: bool) -> None:
     """Law 11: pods too large for one cycle, which any tenant can create, change nothing of what others are due for."""
-    waits, found = _told(history, dark=dark, delayed=True)
-    never, expected = _told(history, dark=dark, delayed=False)
+    waits, found = _planned(history, dark=dark, delayed=True)
+    never, expected = _planned(history, dark=dark, delayed=False)
     assert waits > never == 0
     assert [due for due, _ in found] == [due for due, _ in expected]
     # In the dark, what is held in an incident is as of the last reading that saw the account.

@@ -44,7 +44,7 @@ def held(name: str, *amounts: int | None, mps: MpsSigns | None = None, declared:
     )
 
 
-def said(at_s: float, ratio: float | None, by_pid: Mapping[int, float] | None, **more: Any) -> UtilizationReading:
+def answer(at_s: float, ratio: float | None, by_pid: Mapping[int, float] | None, **more: Any) -> UtilizationReading:
     """What the driver says of the card."""
     card = CardUtilization(gpu=CARD, ratio=ratio, by_pid=by_pid, **more)
     return UtilizationReading(at_s=at_s, cards=(card,))
@@ -73,7 +73,7 @@ class Watched:
         """Let this many cycles pass."""
         for _ in range(times):
             self.at_s += 10.0
-            readings = (said(self.at_s, ratio, by_pid, **more),) if is_read else ()
+            readings = (answer(self.at_s, ratio, by_pid, **more),) if is_read else ()
             self.last = self.meter.add(self.at_s, self._seen, accounts, readings, idle, gap_s=30.0)
         return self.last
 
@@ -456,7 +456,7 @@ def test_an_interval_of_a_minute_counts_in_full() -> None:
     watched, account = Watched(), held("a", 80 * Gi)
     for number in range(1, 12):
         at_s = watched.at_s + 60.05 * number
-        readings = (said(at_s, 0.5, {100: 0.5}),)
+        readings = (answer(at_s, 0.5, {100: 0.5}),)
         seen = watched.meter.add(at_s, watched._seen, (account,), readings, IDLE, gap_s=190.0)
     spent = seen.by_namespace["ns-a"]
     assert (spent.held, spent.computing, spent.idle) == pytest.approx((600.5, 300.25, 300.25))
@@ -467,7 +467,7 @@ def test_two_readings_in_one_cycle_count_all_their_time() -> None:
     watched, accounts = Watched(), (held("a", 2 * Gi),)
     for _ in range(10):
         watched.at_s += 20.0
-        readings = (said(watched.at_s - 10.0, 0.0, {}), said(watched.at_s, 0.0, {}))
+        readings = (answer(watched.at_s - 10.0, 0.0, {}), answer(watched.at_s, 0.0, {}))
         watched.last = watched.meter.add(watched.at_s, watched._seen, accounts, readings, IDLE, gap_s=30.0)
     assert watched.idle_s("a") == 180.0
 

@@ -60,13 +60,13 @@ def full_report(containers: int = 1, cards_each: int = 1) -> CycleReport:
 
 def half_busy(report: CycleReport) -> Utilization:
     """What a meter says of a node of which the driver has called every process half busy twice."""
-    meter, said = UtilizationMeter(), Utilization()
+    meter, utilization = UtilizationMeter(), Utilization()
     for at_s in (10.0, 20.0):
         by_pid = dict.fromkeys(report.snapshot.processes, 0.5)
         busy = (CardUtilization(gpu=each.uuid, ratio=0.5, by_pid=by_pid) for each in report.snapshot.gpus)
         reading = UtilizationReading(at_s=at_s, cards=tuple(busy))
-        said = meter.add(at_s, report.snapshot, report.assessments, (reading,), report.policy.idle, gap_s=30.0)
-    return said
+        utilization = meter.add(at_s, report.snapshot, report.assessments, (reading,), report.policy.idle, gap_s=30.0)
+    return utilization
 
 
 def test_a_full_node_has_as_many_series_as_the_page_says() -> None:

@@ -97,10 +97,10 @@ def test_it_runs_on_every_python_that_it_is_for(plugin: Plugin, tmp_path: Path) 
     expected = subprocess.run([COMMAND, "rights", "--for-people"], capture_output=True, text=True, check=True).stdout
     ran = 0
     for python in pythons():
-        told = run(tmp_path, python, "-c", "import sys; print(*sys.version_info[:2])")
-        if told.returncode:  # a shim of a version that is not chosen
+        asked = run(tmp_path, python, "-c", "import sys; print(*sys.version_info[:2])")
+        if asked.returncode:  # a shim of a version that is not chosen
             continue
-        version = tuple(map(int, told.stdout.split()))
+        version = tuple(map(int, asked.stdout.split()))
         done = run(tmp_path, python, "-I", plugin.program, "rights", "--for-people")
         if version >= (3, 11):
             assert (done.returncode, done.stdout) == (0, expected), f"{python}: {done.stderr}"

@@ -198,17 +198,17 @@ def readings(draw: st.DrawFn) -> Reading:
 @example([(10.0, (0.5, {MAIN: 0.5})), (15.0, (0.4, {MAIN: 0.6, OTHER: 0.2})), (15.0, (0.1, {MAIN: 0.1}))])
 def test_each_container_on_a_card_has_the_utilisation_that_was_said_of_it(cycles: list[tuple[float, Reading]]) -> None:
     """Whatever parts an account has one after the other: of each it is known when it was, and nothing else is."""
-    series, at_s, said = Series(("a", "p")), 1000.0, dict[tuple[Holder, float], float]()
+    series, at_s, noted = Series(("a", "p")), 1000.0, dict[tuple[Holder, float], float]()
     for passed_s, (ratio, known) in cycles:
         at_s += passed_s
         series.see_utilization(at_s, ratio, known)
         for part, own in known.items():
-            said[part, float(at_s // POINT_S * POINT_S)] = own
+            noted[part, float(at_s // POINT_S * POINT_S)] = own
     parts = series.parts
     for number in range(MOST_POINTS):
         of_s = (at_s // POINT_S - number) * POINT_S
         for part in (MAIN, SIDE, OTHER):
-            expected, found = said.get((part, of_s)), parts[part].at(of_s) if part in parts else None
+            expected, found = noted.get((part, of_s)), parts[part].at(of_s) if part in parts else None
             assert (found is None) == (expected is None), (part, number)
             assert found is None or expected is None or abs(found - expected) <= 0.01
 

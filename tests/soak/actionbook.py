@@ -203,8 +203,8 @@ class ActionBook:
 
     def _demand_unlisted(self, action: TrackedAction, truth: TrueReading) -> None:
         for line in truth.lines:
-            said = self._standing.answers.get(line.pid)
-            is_another = said is None or line.task is None or said.key not in (None, line.task.key)
+            answer = self._standing.answers.get(line.pid)
+            is_another = answer is None or line.task is None or answer.key not in (None, line.task.key)
             if line.gpu in truth.dark and line.task is not None:
                 # What the daemon never saw alive on a card it can't tie to it while the card is not listed.
                 is_tied = (line.gpu, line.task.key) in self._seen_alive and line.pid not in self._standing.recycled

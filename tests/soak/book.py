@@ -509,7 +509,7 @@ def _chosen(fact: Fact, victim: str, keys: Iterable[ProcessKey], standing: Stand
         if use.container == victim:
             used[use.task.key] = used.get(use.task.key, 0) + (use.used or 0)
     keys = tuple(keys)
-    ended = [key for key in used if (said := standing.answers.get(key.pid)) is not None and said.ended]
+    ended = [key for key in used if (answer := standing.answers.get(key.pid)) is not None and answer.ended]
     if ended and max(used[key] for key in ended) == max(used.values()) and used.keys() <= {*keys}:
         standing.seen["scope process of one that ended"] += 1
         return None

@@ -209,18 +209,18 @@ class BrakeBook:
         if breaker is None:
             self.opened_s = self._unknown_s = None
             return False
-        crowd = [fact for fact in facts.values() if counts(fact, policy, now)]
-        base = {fact.tenant.workload for fact in crowd}
+        counted = [fact for fact in facts.values() if counts(fact, policy, now)]
+        base = {fact.tenant.workload for fact in counted}
         perhaps = {fact.tenant.workload for fact in facts.values() if perhaps_due(fact, timers)}
-        may_open = bool(perhaps) and (not sure or _crowded(perhaps, base, breaker.offenders, breaker.of_at_least))
+        may_open = bool(perhaps) and (not sure or _are_enough(perhaps, base, breaker.offenders, breaker.of_at_least))
         since_s = self.opened_s if self.opened_s is not None else self._unknown_s
         if since_s is None:
             # Where a container is unknown, there may be no victim, and none where each is within its own declaration: a
             # step that is withheld for that says nothing.
-            named = [fact for fact in crowd if fact.key in free and all(use.container for use in fact.uses)]
+            named = [fact for fact in counted if fact.key in free and all(use.container for use in fact.uses)]
             named = [fact for fact in named if victims(fact)]
             due = {fact.tenant.workload for fact in named if _surely_due(fact, timers)}
-            if sure and enforcing and _crowded(due, base, breaker.offenders, breaker.of_at_least):
+            if sure and enforcing and _are_enough(due, base, breaker.offenders, breaker.of_at_least):
                 self.opened_s = now_s
             elif may_open:
                 self._unknown_s = now_s
@@ -228,21 +228,23 @@ class BrakeBook:
         if self._unknown_s is not None and may_open:
             self._unknown_s = now_s
         elif now_s >= since_s + breaker.hold_s:
-            self._look_whether_closed(crowd, max(now_s - breaker.hold_s, since_s), breaker.offenders, now_s, sure=sure)
+            self._look_whether_closed(
+                counted, max(now_s - breaker.hold_s, since_s), breaker.offenders, now_s, sure=sure
+            )
         return False
 
     def _look_whether_closed(
-        self, crowd: list[Fact], lately_s: float, share: Fraction, now_s: float, *, sure: bool
+        self, counted: list[Fact], lately_s: float, share: Fraction, now_s: float, *, sure: bool
     ) -> None:
         """It closes once the share of owners above a threshold, or acted on recently, has fallen, however few."""
-        base = {fact.tenant.workload for fact in crowd}
-        above = {fact.tenant.workload for fact in crowd if _above(fact)}
+        base = {fact.tenant.workload for fact in counted}
+        above = {fact.tenant.workload for fact in counted if _above(fact)}
         lately = {each.owner for each in self.begun if each.at_s > lately_s}
         # Between an intention and its signal time may pass: which of the two counts is not for the oracle to say.
         is_close = any(abs(each.at_s - lately_s) <= 2 * QUANTUM_S for each in self.begun)
         if not sure or is_close:
             self._doubt(now_s)
-        elif not _crowded(above | lately, base | lately, share, 0):
+        elif not _are_enough(above | lately, base | lately, share, 0):
             self.opened_s = self._unknown_s = None
 
     def _doubt(self, since_s: float | None) -> None:
@@ -298,5 +300,5 @@ def perhaps_due(fact: Fact, timers: Timers) -> bool:
     return any(step.do != "warn" and timers.due(fact, step) for step in fact.rule.steps)
 
 
-def _crowded(offenders: set[Workload], owners: set[Workload], share: Fraction, at_least: int) -> bool:
+def _are_enough(offenders: set[Workload], owners: set[Workload], share: Fraction, at_least: int) -> bool:
     return bool(offenders) and len(owners) >= at_least and len(offenders) >= len(owners) * share

@@ -33,14 +33,14 @@ T = TypeVar("T")
 def hidden_bytes(opened: OpenCycle, truth: TrueReading) -> dict[tuple[str, int], int]:
     """The bytes that count as unknown because they may have changed hands, by card and PID."""
     marks = {gap.what.rpartition(" on ")[2] for gap in opened.snapshot.gaps if gap.reason is GapReason.TRANSFER}
-    said = {
+    reported = {
         (use.gpu, use.key): use.surely for use in opened.attribution.attributed if use.used is None and use.gpu in marks
     }
     given = {(use.gpu, use.pid): use.used for use in opened.snapshot.uses}
     return {
-        (line.gpu, line.pid): line.used - said[line.gpu, line.task.key]
+        (line.gpu, line.pid): line.used - reported[line.gpu, line.task.key]
         for line in truth.lines
-        if line.task is not None and (line.gpu, line.task.key) in said and line.used is not None
+        if line.task is not None and (line.gpu, line.task.key) in reported and line.used is not None
         if given.get((line.gpu, line.pid)) is not None
     }
 
@@ -54,34 +54,34 @@ def conserves(
     reading with these made unknown. Of the `hidden` bytes only the rest counts.
     """
     placed: Counter[tuple[str, int]] = Counter()
-    said: dict[tuple[str, int], int | None] = {}
+    counted: dict[tuple[str, int], int | None] = {}
     owners: dict[tuple[str, int], tuple[str, ProcessKey]] = {}
     for use in opened.attribution.attributed:
         placed[use.gpu, use.key.pid] += 1
-        said[use.gpu, use.key.pid] = use.used
+        counted[use.gpu, use.key.pid] = use.used
         owners[use.gpu, use.key.pid] = use.uid, use.key
     for other in opened.attribution.unattributed:
         placed[other.gpu, other.pid] += 1
-        said[other.gpu, other.pid] = other.used
+        counted[other.gpu, other.pid] = other.used
     for line in truth.lines:
         at = (line.gpu, line.pid)
         if line.gpu in truth.dark and at not in placed:
             continue  # carried over from an earlier listing, and ended since
         if placed[at] != 1:
             fail(LAW1, f"{line} is in {placed[at]} places")
-        is_doubted = said[at] is None and (
+        is_doubted = counted[at] is None and (
             at in hidden or line.pid in recycled or line.task is None or not line.task.lives
         )
-        if not (said[at] == line.used or is_doubted):
-            fail(LAW1, f"{line} is counted as {said[at]}")
-        if at in owners and said[at] is not None and line.task is not None:
+        if not (counted[at] == line.used or is_doubted):
+            fail(LAW1, f"{line} is counted as {counted[at]}")
+        if at in owners and counted[at] is not None and line.task is not None:
             truly = (line.task.pod, line.task.key)
             if owners[at] != truly:
                 fail(WHOSE, f"{line} is charged to {owners[at]}")
     if len(placed) > len(truth.lines):
         fail(LAW1, f"{len(placed)} places for {len(truth.lines)} lines")
     lines = (
-        replace(line, used=said.get(at), unsure=at in hidden)
+        replace(line, used=counted.get(at), unsure=at in hidden)
         if (at := (line.gpu, line.pid)) not in hidden or line.used is None
         else replace(line, used=line.used - hidden[at], unsure=True)
         for line in truth.lines

@@ -38,9 +38,9 @@ def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> 
         book.put_off[fact.key] = book.put_off.get(fact.key, 0) + 1
         if book.put_off[fact.key] > most:
             mine = [e for e in planned.entries if e.account.uid == fact.key[0]]
-            said = [(e.step_index, e.do.value, e.due_in_s, e.withheld_by, e.assessment.protected) for e in mine]
+            entries = [(e.step_index, e.do.value, e.due_in_s, e.withheld_by, e.assessment.protected) for e in mine]
             law = LAW11 if book.timers.is_rewritten(fact.key) else LAW10
-            fail(law, f"{fact.key} uses {fact.used} of {fact.allowed} and is due; the plan has {said}")
+            fail(law, f"{fact.key} uses {fact.used} of {fact.allowed} and is due; the plan has {entries}")
 
 
 def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:

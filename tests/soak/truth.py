@@ -86,8 +86,8 @@ def is_bright(truth: TrueReading, answers: Mapping[int, Process]) -> bool:
 
 def is_masked(lines: Iterable[Listed], answers: Mapping[int, Process]) -> bool:
     """Whether some line is of a process that may be of any pod."""
-    said = [answers.get(line.pid) for line in lines]
-    return any(one is None or one.place.kind is PlaceKind.UNREADABLE for one in said)
+    answered = [answers.get(line.pid) for line in lines]
+    return any(one is None or one.place.kind is PlaceKind.UNREADABLE for one in answered)
 
 
 def threshold_bytes(step: Step, allowed: int) -> int:
@@ -508,9 +508,9 @@ def true_to_claim(task: Task) -> bool:
     return task.claim == true_claim(task.pod, task.container)
 
 
-def is_honest(task: Task, said: Process | None) -> bool:
+def is_honest(task: Task, answer: Process | None) -> bool:
     """Whether /proc told the truth about a process when it was read, which may not happen again."""
-    return said is not None and said.key == task.key and said.place == true_claim(task.pod, task.container)
+    return answer is not None and answer.key == task.key and answer.place == true_claim(task.pod, task.container)
 
 
 def is_needed(
@@ -542,8 +542,8 @@ def heirs(
     truth: TrueReading, answers: Mapping[int, Process], tenants: Mapping[str, Tenant]
 ) -> frozenset[tuple[str, str, str, int]]:
     """The processes that have the PID of a listed one, by pod, container ID, GPU and PID."""
-    said = ((line, answers.get(line.pid)) for line in truth.lines)
-    others = [(line, one.place) for line, one in said if one and (line.task is None or one.key != line.task.key)]
+    answered = ((line, answers.get(line.pid)) for line in truth.lines)
+    others = [(line, one.place) for line, one in answered if one and (line.task is None or one.key != line.task.key)]
     pods = pods_of(tenants) if others else {}
     return frozenset(
         (place.pod, place.container or "", line.gpu, line.pid)

@@ -81,8 +81,8 @@ def _reported(running: Daemon) -> list[dict[str, Any]]:
 
 def _written(world: Node) -> dict[str, float]:
     """The card-seconds in the journal, as the command reports them."""
-    told = gpu_watchdog("report", "--journal", str(world.journal), "--json", stub=world.stub_file)
-    (row,) = json.loads(told.stdout)["rows"]
+    result = gpu_watchdog("report", "--journal", str(world.journal), "--json", stub=world.stub_file)
+    (row,) = json.loads(result.stdout)["rows"]
     return {state: row["card_hours"][state] * HOUR_S for state in ("held", "idle")}
 
 

@@ -62,8 +62,8 @@ def render_manifests(tree: Path, to: Path, checkout: Checkout, image: str) -> No
             "images": [{"name": IMAGE, "newName": image, "newTag": checkout.version}],
         }
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-        said = _run([str(programs() / "kubectl"), "kustomize", str(folder)], tree, {})
-        (to / f"{name}.yaml").write_text(said, encoding="utf-8")
+        built = _run([str(programs() / "kubectl"), "kustomize", str(folder)], tree, {})
+        (to / f"{name}.yaml").write_text(built, encoding="utf-8")
 
 
 def copy_files(tree: Path, to: Path) -> None:

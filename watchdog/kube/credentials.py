@@ -134,7 +134,9 @@ def exceeds_tolerance(offset: float | None) -> bool:
 
 _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 _LONGEST: Final = 65536
-_SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17  # tags of ASN.1's DER (ITU-T X.690)
+# Tags of ASN.1's DER (ITU-T X.690). `ssl` shows the dates of a certificate only if it was verified, and what needs
+# explaining was refused; no dependency can read one.
+_SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
