@@ -8,13 +8,12 @@ from typing import Final
 
 import click
 
+from watchdog.cli.elsewhere import CALLER_WIDTH
 from watchdog.report.text import BOLD, has_colour, inert, paint
 
 _UNCUT: Final = 10**6
 _LEAST: Final = 32  # characters that sentences need beside the other columns; in less room they go below them
 _GAP: Final = 2
-# Where a command has the width of the terminal that its caller has on another machine.
-CALLER_WIDTH: Final = "gpu_watchdog.caller_width"
 
 
 def listing(
