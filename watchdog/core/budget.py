@@ -86,6 +86,8 @@ class Account:
 
 def is_per_gpu(declaration: PodDeclaration, container: str | None) -> bool:
     """Whether a container (None: the pod) declares an amount per GPU, or holds one by claims; a default is a total."""
+    if not declaration.claimed and "gpu" not in declaration.kinds:
+        return False
     claimed = declaration.claimed if container is None else _claimed_of([container], declaration)
     if are_placed(claimed.values()):
         return True

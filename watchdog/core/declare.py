@@ -53,14 +53,17 @@ def phases(pod: Pod) -> Iterator[tuple[Container, ...]]:
     yield _main_phase(pod)
 
 
+_OF_MAIN_PHASE: Final = (ContainerKind.MAIN, ContainerKind.SIDECAR)
+
+
 def _main_phase(pod: Pod) -> tuple[Container, ...]:
-    return tuple(each for each in pod.containers if each.kind in (ContainerKind.MAIN, ContainerKind.SIDECAR))
+    return tuple([each for each in pod.containers if each.kind in _OF_MAIN_PHASE])
 
 
 def active_containers(pod: Pod) -> tuple[Container, ...]:
     """The containers whose declarations count now, according to the pod list."""
     for place, container in enumerate(pod.containers):
-        if container.kind is ContainerKind.INIT and container.running:
+        if container.running and container.kind is ContainerKind.INIT:  # few of hundreds may be running
             return (*(each for each in pod.containers[:place] if each.kind is ContainerKind.SIDECAR), container)
     return _main_phase(pod)
 
