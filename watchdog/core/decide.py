@@ -24,23 +24,9 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
     assessments = tuple(assessments)
     policy, hidden = inputs.policy, inputs.hidden
     is_whole = not inputs.is_inconclusive and hidden is None and all(each.used is not None for each in assessments)
-    # A pod that declares nothing has an account only while its use is seen, which may be hidden now.
-    unseen = (hidden or frozenset()) - {each.account.uid for each in assessments}
-    # An action in progress is remembered even if its account is not seen any more.
-    kept = dict(ledger.where(lambda state: state.has_action))
-    if unseen:
-        kept |= {key: state for key, state in ledger.accounts.items() if key.uid in unseen}
-    states = {key: state.with_withheld(0, now) for key, state in kept.items()}
-    others = list(ledger.missing_accounts(assessments))
-    calm: dict[str, AccountState] = {}  # by rule
-    for assessment in assessments:
-        rule = assessment.rule
-        if rule is None or inputs.pods_stale or not is_calm(assessment, ledger):
-            others.append(assessment)
-            continue
-        if rule.name not in calm:
-            calm[rule.name] = AccountState(ran_under=frozenset({rule.name}), read=now)
-        states[assessment.account] = calm[rule.name]
+    states = _kept(assessments, ledger, now, hidden)
+    calm, others = _by_calm(assessments, ledger, now, inputs)
+    states |= calm
     above: list[tuple[Assessment, Rule, list[StepReading]]] = []
     for assessment in sorted(others, key=urgency):
         rule = assessment.rule
@@ -84,6 +70,35 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
         ledger=replace(ledger, accounts=gate.states),
         breaker_owners=owners,
     )
+
+
+def _kept(
+    assessments: Iterable[Assessment], ledger: Ledger, now: Now, hidden: frozenset[str] | None
+) -> dict[AccountKey, AccountState]:
+    """What is remembered of accounts whether they are seen or not: actions in progress, and what may be hidden now."""
+    kept = dict(ledger.where(lambda state: state.has_action))
+    # A pod that declares nothing has an account only while its use is seen.
+    if unseen := (hidden or frozenset()) - {each.account.uid for each in assessments}:
+        kept |= {key: state for key, state in ledger.accounts.items() if key.uid in unseen}
+    return {key: state.with_withheld(0, now) for key, state in kept.items()}
+
+
+def _by_calm(
+    assessments: Sequence[Assessment], ledger: Ledger, now: Now, inputs: Inputs
+) -> tuple[Mapping[AccountKey, AccountState], Sequence[Assessment]]:
+    """The states of calm accounts, one for all of a rule; and the other accounts, those that are missing among them."""
+    states: dict[AccountKey, AccountState] = {}
+    others = list(ledger.missing_accounts(assessments))
+    calm: dict[str, AccountState] = {}  # by rule
+    for assessment in assessments:
+        rule = assessment.rule
+        if rule is None or inputs.pods_stale or not is_calm(assessment, ledger):
+            others.append(assessment)
+            continue
+        if rule.name not in calm:
+            calm[rule.name] = AccountState(ran_under=frozenset({rule.name}), read=now)
+        states[assessment.account] = calm[rule.name]
+    return states, others
 
 
 def _absent(
