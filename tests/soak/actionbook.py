@@ -116,11 +116,13 @@ class ActionBook:
             return truth.reading.blind or any(task is not None and task.key in action.targets for task in listed)
         if truth.reading.blind or not action.signalled:
             return True
-        # As long as the daemon does not call its processes dead, those that have joined are its victims, too.
-        joined = any(
-            task is not None and task.pod == action.key[0] and task.container in action.boxes for task in listed
-        )
-        return (joined and not action.is_dead) or any(task.lives or task in listed for task in action.signalled)
+        # As long as the daemon does not call its processes dead, those that have joined are its victims, too; and what
+        # had ended before, with memory that a victim seemed to keep, is waited for as long as it is listed.
+        theirs = [
+            task for task in listed if task is not None and task.pod == action.key[0] and task.container in action.boxes
+        ]
+        holds = not all(task.lives for task in theirs) or (theirs and not action.is_dead)
+        return bool(holds) or any(task.lives or task in listed for task in action.signalled)
 
     def close(self, number: int) -> None:
         """An action has ended, by its own end or by the oracle's."""
