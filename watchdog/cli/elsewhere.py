@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from watchdog.cli.program import CALLER_WIDTH
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN
 
 # The options of `cluster_options`.
@@ -15,8 +16,6 @@ _META: Final = "gpu_watchdog.elsewhere"
 _LOCAL: Final = ("url", "listen", "journal", "stop_file")
 _GIVEN: Final = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
 _PATIENCE_S: Final = 1.5
-# Where a command has the width of the terminal that its caller has on another machine.
-CALLER_WIDTH: Final = "gpu_watchdog.caller_width"
 NARROWEST: Final = 40
 
 

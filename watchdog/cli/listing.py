@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from watchdog.cli.elsewhere import CALLER_WIDTH
+from watchdog.cli.program import CALLER_WIDTH
 from watchdog.report.text import BOLD, has_colour, inert, paint
 
 _UNCUT: Final = 10**6

@@ -14,6 +14,8 @@ from click.shell_completion import CompletionItem, ShellComplete
 PLUGIN: Final = "kubectl-gpu_watchdog"
 COMPLETION: Final = "kubectl_complete-gpu_watchdog"
 _AS_PLUGIN: Final = "kubectl gpu-watchdog"
+# Where a command has the width of the terminal that its caller has on another machine.
+CALLER_WIDTH: Final = "gpu_watchdog.caller_width"
 
 
 def program_name() -> str:
