@@ -11,6 +11,7 @@ from watchdog.cli.cluster import ClusterChoice, opened
 from watchdog.cli.cluster_rows import SORTS, NodeAnswer, NodeRow, PodRow, node_rows, pod_rows
 from watchdog.cli.cluster_view import ClusterFrame, draw_cluster, draw_lines
 from watchdog.cli.explain import Explanation, by_daemon
+from watchdog.cli.program import NARROWEST
 from watchdog.cli.tables import wrapped
 from watchdog.cli.terminal import Terminal, size_of
 from watchdog.cli.top import Asked, Live, Poller, View, show
@@ -25,7 +26,6 @@ from watchdog.report.text import capital, inert
 
 _ESCAPE_S: Final = 0.05  # the rest of an escape sequence arrives within this time, even over a slow line
 _FRAME_S: Final = 1.0
-_NARROWEST: Final = 40
 
 
 class Source(Protocol):
@@ -118,8 +118,8 @@ class Explained:
 
     def _lines(self, width: int) -> list[str]:
         if isinstance(self._shown, str):
-            return [line.plain for part in self._shown.splitlines() for line in wrapped(part, max(width, _NARROWEST))]
-        return list(self._shown.lines(max(width, _NARROWEST)))
+            return [line.plain for part in self._shown.splitlines() for line in wrapped(part, max(width, NARROWEST))]
+        return list(self._shown.lines(max(width, NARROWEST)))
 
 
 class ClusterLive:

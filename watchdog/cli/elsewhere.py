@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from watchdog.cli.program import CALLER_WIDTH
+from watchdog.cli.program import CALLER_WIDTH, NARROWEST
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN
 
 # The options of `cluster_options`.
@@ -16,7 +16,6 @@ _META: Final = "gpu_watchdog.elsewhere"
 _LOCAL: Final = ("url", "listen", "journal", "stop_file")
 _GIVEN: Final = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
 _PATIENCE_S: Final = 1.5
-NARROWEST: Final = 40
 
 
 def _keep_width(context: click.Context, _parameter: click.Parameter, value: int | None) -> None:

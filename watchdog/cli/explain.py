@@ -21,6 +21,7 @@ from watchdog.cli.explain_past import (
     last_occurrences,
 )
 from watchdog.cli.listing import terminal_width
+from watchdog.cli.program import NARROWEST
 from watchdog.core.errors import WatchdogError
 from watchdog.journal.errors import JournalError
 from watchdog.journal.playback import recorded_cycles
@@ -178,7 +179,6 @@ class UnexplainedError(WatchdogError):
 
 
 _WIDTH: Final = 100
-_NARROWEST: Final = 40
 
 
 def print_explanation(pod: str, url: str | None, journal: Path, *, as_json: bool, from_afar: bool = False) -> None:
@@ -200,7 +200,7 @@ def print_lines(explanation: Explanation, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(explanation.document, indent=1))
         return
-    click.echo("\n".join(explanation.lines(max(terminal_width() or _WIDTH, _NARROWEST))))
+    click.echo("\n".join(explanation.lines(max(terminal_width() or _WIDTH, NARROWEST))))
 
 
 def explain_pod(pod: str, url: str | None, journal: Path, now_s: float, *, from_afar: bool = False) -> Explanation:

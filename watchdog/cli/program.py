@@ -16,6 +16,8 @@ COMPLETION: Final = "kubectl_complete-gpu_watchdog"
 _AS_PLUGIN: Final = "kubectl gpu-watchdog"
 # Where a command has the width of the terminal that its caller has on another machine.
 CALLER_WIDTH: Final = "gpu_watchdog.caller_width"
+# Columns of the narrowest terminal that sentences are wrapped for.
+NARROWEST: Final = 40
 
 
 def program_name() -> str:

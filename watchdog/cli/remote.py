@@ -10,10 +10,9 @@ import click
 
 from watchdog.cli.cluster_daemons import Cluster
 from watchdog.cli.cluster_rows import NodeAnswer
-from watchdog.cli.elsewhere import NARROWEST
 from watchdog.cli.explain import by_daemon, print_lines
 from watchdog.cli.listing import terminal_width
-from watchdog.cli.program import program_name
+from watchdog.cli.program import NARROWEST, program_name
 from watchdog.core.errors import Problem
 from watchdog.kube.client import PERSONAL_AGENT, Api
 from watchdog.kube.daemons import DaemonPod, node_of_pod

@@ -97,8 +97,8 @@ def confirm(url: str, stop: Stop, *, stopped: bool, patience_s: float) -> tuple[
     new file proves that it checks for it; next to a removed one it proves nothing.
     """
     changed_s = clock.now().wall_s
-    with contextlib.suppress(OSError):
-        changed_s = stop.path.lstat().st_ctime if stopped else changed_s
+    with contextlib.suppress(OSError):  # once removed it is not there
+        changed_s = stop.path.lstat().st_ctime
 
     def shows(status: Status) -> bool:
         is_sure = status.at > changed_s + 2.0 or status.mode == "observe"  # so much later it has seen the change
@@ -120,8 +120,8 @@ def confirm(url: str, stop: Stop, *, stopped: bool, patience_s: float) -> tuple[
         return None, f"whether a watchdog looks for it can't be determined from here: {error}. {elsewhere}"
     who, at = f"the watchdog of node {inert(status.node or 'unknown')}", clock_time(status.at, clock.now().wall_s)
     if not shows(status):
-        text = f"has completed no cycle since {at}, so what it does now is not known; `top` shows the next one."
-        return None, f"{who} {text}"
+        silent = f"has completed no cycle since {at}, so what it does now is not known; `top` shows the next one."
+        return None, f"{who} {silent}"
     own = status.health.stop_file if status.health is not None else None
     seen, text = (_stopped if stopped else _resumed)(status, stop)
     looks = f": it looks for {inert(own or 'a file')}, next to its own journal. {elsewhere}"
