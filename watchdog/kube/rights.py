@@ -71,6 +71,13 @@ def _takes(do: Do, policy: Policy) -> bool:
 
 _BY_DO: Final = {do: role for do in Do if (role := _role_of(do)) is not None}
 ROLES_OF_ACTIONS: Final = tuple(_BY_DO.values())
+
+
+def actions_by_api(policy: Policy) -> tuple[Do, ...]:
+    """The actions of a policy's steps that change something through the API."""
+    return tuple(do for do in _BY_DO if _takes(do, policy))
+
+
 # The rights beside those to the watched kinds, and whether a policy needs them.
 _OTHERS: Final[Mapping[Right, Callable[[Policy], bool]]] = {
     Right(
