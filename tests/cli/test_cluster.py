@@ -1,6 +1,7 @@
 """`top --cluster`: what it says of nodes and pods, and what it makes of answers that are none."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from rich.cells import cell_len
 
 from tests.cli.build import busy as busy_node
 from tests.report.build import busy, climbing, quiet, status_document
-from watchdog.cli.cluster_rows import SORTS, NodeAnswer, cluster_text, node_rows, pod_rows, totals_of
+from watchdog.cli.cluster_rows import SORTS, NodeAnswer, PodRow, cluster_text, node_rows, pod_rows, totals_of
 from watchdog.cli.cluster_view import ClusterFrame, draw_cluster
 from watchdog.cli.main import CLUSTER_SORTS
 from watchdog.cli.top_keys import Selection
@@ -40,6 +41,7 @@ def silent(node: str, cause: str, remedy: str = "") -> NodeAnswer[Summary]:
 
 
 URGENT: Final = Choice(sort="urgency")
+USUAL: Final = Selection(choice=URGENT)
 
 
 def now(wall_s: float) -> Now:
@@ -199,17 +201,32 @@ def test_how_busy_pods_are() -> None:
     assert "BUSY" in text, "that of the node is known"
 
 
+def live(
+    listed: Sequence[NodeAnswer[Summary]],
+    calm: Sequence[NodeAnswer[Summary]] = (),
+    selection: Selection = USUAL,
+    *,
+    at_s: float = 0.0,
+    pods: Sequence[PodRow] = (),
+    width: int = 80,
+    height: int = 20,
+) -> list[str]:
+    """The lines of the live view, which lists some nodes and sums up those where all is well."""
+    frame = ClusterFrame(
+        answers=[*listed, *calm], nodes=node_rows(listed, now(at_s)), calm=node_rows(calm, now(at_s)), pods=pods,
+        selection=selection, now=now(at_s), width=width, height=height, signs=BLOCKS,
+    )  # fmt: skip
+    return [line.plain for line in draw_cluster(frame)]
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_only_what_is_idle_live(width: int) -> None:
     """At any width the view says for how long; what a summary has left out is counted, with where to look."""
     choice = replace(URGENT, idle=True)
     summary = structs.replace(summary_of(busy_node()), idle=3)
     answers = [NodeAnswer(node="n1", answer=summary, at_s=100.0, via="proxy")]
-    frame = ClusterFrame(
-        answers=answers, nodes=[], calm=node_rows(answers, now(summary.at)), pods=pod_rows(answers, choice),
-        selection=Selection(choice=choice), now=now(summary.at), width=width, height=20, signs=BLOCKS,
-    )  # fmt: skip
-    lines = [line.plain for line in draw_cluster(frame)]
+    pods = pod_rows(answers, choice)
+    lines = live([], answers, Selection(choice=choice), at_s=summary.at, pods=pods, width=width)
     assert any(line.startswith("> ns/idle") and "2h10m" in line for line in lines)
     assert any(line.startswith("Pods: 1, by urgency, idle only, and 2 more: open the") for line in lines)
     assert any("35% busy" in line and "3 idle" in line for line in lines)
@@ -222,12 +239,7 @@ def test_nodes_without_room_are_counted(place: int, calm: int) -> None:
     """Nobody takes the nodes that the terminal has room for as all that do not answer."""
     lost = [silent(f"n{number:02}", f"cause {number}") for number in range(20)]
     well = [answered(quiet(), f"w{number}") for number in range(calm)]
-    rows, well_rows = node_rows(lost, now(0.0)), node_rows(well, now(quiet().at.wall_s))
-    frame = ClusterFrame(
-        answers=[*lost, *well], nodes=rows, calm=well_rows, pods=[], selection=Selection(choice=URGENT, place=place),
-        now=now(quiet().at.wall_s), width=80, height=20, signs=BLOCKS,
-    )  # fmt: skip
-    lines = [line.plain for line in draw_cluster(frame)]
+    lines = live(lost, well, Selection(choice=URGENT, place=place), at_s=quiet().at.wall_s)
     names = [line[2:].split()[0] for line in lines if line.endswith(" no answer")]
     assert len(names) < 20
     which = f"Nodes {int(names[0][1:]) + 1}-{int(names[-1][1:]) + 1} of 20"
@@ -242,31 +254,22 @@ def test_nodes_without_room_are_counted(place: int, calm: int) -> None:
 )
 def test_what_has_not_answered_is_not_nothing_live(lost: int, well: int, words: str) -> None:
     """What has not answered is unknown in the live view too: no count of pods or GPUs takes it for none."""
-    answers = [silent(f"n{number}", "x") for number in range(lost)]
-    answers += [
-        replace(answered(quiet()), answer=Summary(node="n1", at=Moment(0.0), gpus_in_all=1, used=0, total=0))
-    ] * well
-    frame = ClusterFrame(
-        answers=answers, nodes=node_rows(answers, now(0.0)), calm=[], pods=[], selection=Selection(choice=URGENT),
-        now=now(0.0), width=80, height=20, signs=BLOCKS,
-    )  # fmt: skip
-    lines = [line.plain for line in draw_cluster(frame)]
+    empty = Summary(node="n1", at=Moment(0.0), gpus_in_all=1, used=0, total=0)
+    silents = [silent(f"n{number}", "x") for number in range(lost)]
+    lines = live([*silents, *[replace(answered(quiet()), answer=empty)] * well])
     assert lines[lines.index("Pods: 0, by urgency") + 1] == words
     assert lines[1] == f"{count(lost + well, 'node')}{', 1 GPU: 0 of 0' if well else ''}"
 
 
 def test_the_help_is_whole_on_a_usual_terminal() -> None:
     """In 80 columns no key's line is cut, here and in the view of a node, which fits 24 rows too."""
-    empty = ClusterFrame(
-        answers=[], nodes=[], calm=[], pods=[], selection=Selection(help=True), now=now(0.0), width=80, height=24,
-        signs=BLOCKS,
-    )  # fmt: skip
+    helping = Selection(help=True)
     node = ScreenFrame(
-        status=None, rows=(), selection=Selection(help=True), elapsed_s=0.0, width=80, height=24, signs=BLOCKS,
+        status=None, rows=(), selection=helping, elapsed_s=0.0, width=80, height=24, signs=BLOCKS,
     )  # fmt: skip
-    for lines in (draw_cluster(empty), draw(node)):
-        assert not [line.plain for line in lines if line.plain.endswith("~")]
-    assert "how long" in draw(node)[22].plain, "the last of its sentences"
+    of_node = [line.plain for line in draw(node)]
+    assert not [line for line in (*live([], selection=helping, height=24), *of_node) if line.endswith("~")]
+    assert "how long" in of_node[22], "the last of its sentences"
 
 
 def test_the_orders_are_those_of_the_command_line() -> None:
