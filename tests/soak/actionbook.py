@@ -116,13 +116,15 @@ class ActionBook:
             return truth.reading.blind or any(task is not None and task.key in action.targets for task in listed)
         if truth.reading.blind or not action.signalled:
             return True
-        # As long as the daemon does not call its processes dead, those that have joined are its victims, too; and what
-        # had ended before, with memory that a victim seemed to keep, is waited for as long as it is listed.
         theirs = [
             task for task in listed if task is not None and task.pod == action.key[0] and task.container in action.boxes
         ]
-        holds = not all(task.lives for task in theirs) or (theirs and not action.is_dead)
-        return bool(holds) or any(task.lives or task in listed for task in action.signalled)
+        # As long as the daemon does not call its processes dead, those that have joined are its victims, too.
+        if theirs and not action.is_dead:
+            return True
+        # It waits for the memory of what had ended before, if a victim seemed to keep it.
+        is_awaited = self._asked_s < max(action.ends_s, action.latest_s) and not all(task.lives for task in theirs)
+        return is_awaited or any(task.lives or task in listed for task in action.signalled)
 
     def close(self, number: int) -> None:
         """An action has ended, by its own end or by the oracle's."""
