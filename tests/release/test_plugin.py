@@ -22,7 +22,7 @@ from tests.rig.kubectl import kubectl  # noqa: F401 - pytest finds fixtures by t
 from tools import programs
 from tools.release.checkout import Checkout
 from tools.release.krew import MANIFEST, filled, pack_plugin
-from tools.release.plugin import LEFT_OUT, NAME, PLATFORMS, PYTHONS
+from tools.release.plugin import LEFT_OUT, NAME, PLATFORMS, PYTHONS, wheels_folder
 from tools.release.python import locked
 from watchdog import __version__
 
@@ -174,6 +174,22 @@ def test_a_person_s_commands_run_without_what_only_linux_has(
     assert "Traceback" not in done.stderr
     assert reported in done.stderr
     assert (done.returncode == 0) == (not reported), done.stderr
+
+
+def test_a_kept_wheel_that_was_changed_is_not_passed_on(plugin: Plugin, tmp_path: Path) -> None:
+    """What was downloaded earlier is compared with the lock file each time; the folder to remove is named."""
+    assert plugin.program.is_file()
+    kept = tmp_path / "gpu-memory-watchdog" / "wheels"
+    shutil.copytree(wheels_folder(), kept, copy_function=os.symlink)
+    changed = max(kept.glob("*/msgspec-*.whl"))
+    changed.unlink()
+    changed.write_bytes(b"another")
+    command = (sys.executable, "-m", "tools.release.plugin", tmp_path)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (f"plugin: {changed.parent} lacks the locked wheel of msgspec: remove the folder\n")
+    assert not (tmp_path / NAME).exists()
 
 
 def test_only_what_runs_on_nodes_is_written_for_linux_alone(tmp_path: Path) -> None:

@@ -8,17 +8,19 @@ for each platform together, and nobody can take a wrong one.
 
 import argparse
 import hashlib
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tools import ROOT
+from tools.release.checkout import NotReleasableError
 from tools.release.python import Distribution, locked, normal
 
 NAME: Final = "kubectl-gpu_watchdog"
@@ -97,8 +99,7 @@ def build_plugin(tree: Path, to: Path) -> Path:
     """Write the program of a source tree into a folder; the same tree gives the same bytes."""
     pins = locked((tree / "requirements" / "run.txt").read_text(encoding="utf-8"))
     kept = {name: pin for name, pin in pins.items() if name not in LEFT_OUT}
-    with tempfile.TemporaryDirectory() as scratch:
-        files = dict(_wheel_files(kept, Path(scratch)))
+    files = dict(_wheel_files(kept))
     package = tree / "watchdog"
     own = (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     files |= {f"program/{path.relative_to(tree).as_posix()}": path.read_bytes() for path in own}
@@ -135,15 +136,15 @@ def _start(files: Mapping[str, bytes]) -> bytes:
     return text.encode()
 
 
-def _wheel_files(pins: Mapping[str, Distribution], scratch: Path) -> Iterator[tuple[str, bytes]]:
+def _wheel_files(pins: Mapping[str, Distribution]) -> Iterator[tuple[str, bytes]]:
     """What the archive gets of the wheels; compiled modules below the platform and Python that they are for."""
-    first = _download(pins, PLATFORMS[0], PYTHONS[0], scratch)
+    first = _wheels(pins, PLATFORMS[0], PYTHONS[0])
     compiled = {name for name, wheel in first.items() if not wheel.stem.endswith("-none-any")} - _PURE_TOO
     seen: dict[str, bytes] = {}
     for platform in PLATFORMS:
         for python in PYTHONS:
             again = {name: pin for name, pin in pins.items() if name in compiled}
-            wheels = _download(again, platform, python, scratch)
+            wheels = _wheels(again, platform, python)
             for name, wheel in {**first, **wheels}.items():
                 for path, content in _files_of(wheel, name, platform):
                     assert seen.setdefault(path, content) == content, f"{path} differs between platforms"
@@ -166,14 +167,41 @@ def _files_of(wheel: Path, name: str, platform: Platform) -> Iterator[tuple[str,
                 yield f"native/{platform.python}/{abi}/{path}", archive.read(path)
 
 
-def _download(pins: Mapping[str, Distribution], platform: Platform, python: str, scratch: Path) -> dict[str, Path]:
-    """The wheels of these distributions, by name, each with a hash of the lock file."""
-    folder = Path(tempfile.mkdtemp(dir=scratch))
-    lock = folder / "requirements.txt"
-    lines = (
+def _wheels(pins: Mapping[str, Distribution], platform: Platform, python: str) -> dict[str, Path]:
+    """The wheels of these distributions, by name, each with a hash of the lock file; downloaded once.
+
+    A release needs seventeen sets of them, and pip takes two seconds for each even if it has all of them.
+    """
+    lines = [
         f"{pin.name}=={pin.version} {' '.join(f'--hash=sha256:{each}' for each in pin.hashes)}\n"
         for pin in pins.values()
-    )
+    ]
+    digest = hashlib.sha256(f"{platform}\0{python}\0{''.join(lines)}".encode()).hexdigest()[:16]
+    folder = wheels_folder() / digest
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{digest}-", dir=folder.parent) as scratch:
+            _download(lines, platform, python, Path(scratch) / digest)
+            try:
+                (Path(scratch) / digest).rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another process was faster
+                    raise
+    wheels = {normal(wheel.name.partition("-")[0]): wheel for wheel in folder.glob("*.whl")}
+    for name, pin in pins.items():
+        if name not in wheels or hashlib.sha256(wheels[name].read_bytes()).hexdigest() not in pin.hashes:
+            raise NotReleasableError(f"{folder} lacks the locked wheel of {name}: remove the folder")
+    return wheels
+
+
+def wheels_folder() -> Path:
+    """Where wheels are kept that were downloaded."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-memory-watchdog" / "wheels"
+
+
+def _download(lines: Iterable[str], platform: Platform, python: str, folder: Path) -> None:
+    folder.mkdir()
+    lock = folder / "requirements.txt"
     lock.write_text("".join(lines), encoding="utf-8")
     options = ["--no-deps", "--only-binary=:all:", "--require-hashes", f"--python-version={python}"]
     tags = [f"--platform={tag}" for tag in platform.tags]
@@ -186,14 +214,16 @@ def _download(pins: Mapping[str, Distribution], platform: Platform, python: str,
         check=False,
     )
     assert ended.returncode == 0, f"wheels of {platform.name} for Python {python}:\n{ended.stderr[-3000:]}"
-    return {normal(wheel.name.partition("-")[0]): wheel for wheel in folder.glob("*.whl")}
 
 
 def main() -> None:
     """Write the program of this checkout."""
     parser = argparse.ArgumentParser(prog="python -m tools.release.plugin", description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write it")
-    print(build_plugin(ROOT, parser.parse_args().folder))
+    try:
+        print(build_plugin(ROOT, parser.parse_args().folder))
+    except NotReleasableError as error:
+        sys.exit(f"plugin: {error}")
 
 
 if __name__ == "__main__":
