@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from watchdog.core.model import Gpu, MigPlacement, Node, Snapshot
@@ -207,6 +208,7 @@ def _cards(number: int) -> str:
     return "1 card" if number == 1 else f"{number} cards"
 
 
+@lru_cache(maxsize=1024)  # asked of each resource of each container
 def profile_of(resource: str) -> str | None:
     """The MIG profile in the name of a resource (`nvidia.com/mig-1g.10gb.me`); None if it is not a MIG resource."""
     name = resource.rpartition("/")[2]
@@ -337,12 +339,12 @@ def read_size(declaration: Declaration, written: Mapping[str, str], shares: int 
     shares per card.
     """
     numbers = {key: parse_number(text) for key, text in written.items()}
-    if any(number < 0 for number in numbers.values()):
+    if any(number.numerator < 0 for number in numbers.values()):
         raise ValueError("it is negative")
+    if declaration.unit == "mig":
+        return _devices(numbers)
     number = sum(numbers.values(), Fraction(0))
     match declaration.unit:
-        case "mig":
-            return _devices(numbers)
         case "cards":
             cards = int(number // (declaration.of or 1))
             return Devices(counts=((None, cards),)) if cards else None
@@ -385,7 +387,7 @@ def _size_in_name(resource: str) -> int:
 def _devices(numbers: Mapping[str, Fraction]) -> Devices | None:
     if any(number.denominator != 1 for number in numbers.values()):
         raise ValueError("it is not a whole number of MIG instances")
-    counts = [(profile_of(key), int(number)) for key, number in numbers.items() if number]
+    counts = [(profile_of(key), number.numerator) for key, number in numbers.items() if number.numerator]
     return Devices(counts=tuple(counts)) if counts else None
 
 

@@ -289,7 +289,7 @@ def _accounts(pod: Pod, uses: Uses, terms: PodTerms, acting: Iterable[AccountKey
     names: set[str | None] = {None}
     if rule.account == "container":
         used = {use.container for use in uses}
-        declaring = {name for name in (*declaration.amounts, *declaration.misdeclared) if name}
+        declaring = (declaration.amounts.keys() | declaration.misdeclared) - {""}
         names = {*used, *sorted(declaring - used)[: terms.most_idle]} or {None}
     # What is a total beside claims bounds all cards together, and so does the default where claims leave room for it.
     has_total = bool(declaration.claimed) and ("total" in declaration.kinds or _takes_default(rule, terms))

@@ -273,7 +273,9 @@ def without_parts(assessments: Iterable[Assessment]) -> list[Assessment]:
     With a total beside claims, an account over all GPUs has those on each of them as its parts, which are left out.
     """
     every = list(assessments)
-    whole = {(each.account.uid, each.account.container) for each in every if each.account.gpu is None}
+    in_parts = {each.account.uid for each in every if each.account.gpu is not None}  # of few pods, mostly of none
+    of_these = [each.account for each in every if each.account.uid in in_parts]
+    whole = {(account.uid, account.container) for account in of_these if account.gpu is None}
     return [
         each for each in every if each.account.gpu is None or (each.account.uid, each.account.container) not in whole
     ]

@@ -357,12 +357,12 @@ def _sizes(amounts: Mapping[str, Amount], account: Account, *, by_request: bool 
     """Each container's amount in bytes; _UndeterminedError if one depends on what is not known."""
     using = {use.container for use in account.pod_uses}
     sizes: dict[str, int] = {}
-    of_idle: dict[
-        tuple[object, ...], int
-    ] = {}  # the same for each container without uses: a tenant can write thousands
+    # The same for each container without uses: a tenant can write thousands.
+    of_idle: dict[tuple[object, ...], int] = {}
     for name, amount in amounts.items():
-        if isinstance(amount.size, int) and amount.limit is None and amount.count is None:
-            sizes[name] = min(amount.size, LARGEST)  # wherever it is used
+        size = amount.size
+        if isinstance(size, int) and amount.limit is None and amount.count is None:
+            sizes[name] = size if size < LARGEST else LARGEST  # wherever it is used
             continue
         key = (amount.size, amount.per, amount.limit, amount.count)
         if name not in using and name and key in of_idle:

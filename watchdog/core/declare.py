@@ -254,8 +254,12 @@ class _Sources:
     declarations: tuple[tuple[int, Declaration], ...]
     # What is found wrong while they are read, to which the readers add.
     found: _Found = field(default_factory=_Found)
-    # Whether each resource is of whole devices; a pod can request the same in each of its containers.
+    # Whether each resource is of whole devices, and whether it is a share of one; a pod can request the same in each of
+    # its containers.
     whole_keys: dict[str, bool] = field(default_factory=dict)
+    cut_keys: dict[str, bool] = field(default_factory=dict)
+    # The resources of all containers that match each pattern.
+    matching: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, pod: Pod, policy: Policy, node: Node, cards: Cards) -> "_Sources":
@@ -323,8 +327,8 @@ class _Sources:
 
     def count(self, container: Container, declaration: Declaration, source: str) -> int | None:
         """The number of GPUs to which an amount per GPU applies, by the container or an annotation for it."""
-        cards = (each.key for _, each in self.declarations if each.unit == "cards" and each.of is None)
-        keys = [*COUNT_RESOURCES, *(key for pattern in cards for key in _keys(container.resources, pattern))]
+        cards = (each for _, each in self.declarations if each.unit == "cards" and each.of is None)
+        keys = [*COUNT_RESOURCES, *(key for each in cards for key in self.requested(each, container))]
         counts = (_positive(container.resources.get(key)) for key in keys if key != source)
         annotated = self.annotated_count() if declaration.container_annotation else None
         return next(filter(None, counts), annotated)
@@ -343,11 +347,22 @@ class _Sources:
             amount = self._amount(declaration, checked, container.name, is_checked=True)
         return amount
 
+    def requested(self, declaration: Declaration, container: Container) -> dict[str, str]:
+        """What a container requests under a declaration's key, in order, as much as can be meant."""
+        key, resources = declaration.key, container.resources
+        if _WILD.search(key) is None:
+            return {key: resources[key]} if key in resources else {}
+        if key not in self.matching:
+            every = {each for container in self.pod.containers for each in container.resources}
+            self.matching[key] = frozenset(_matching(every, key))
+        return {each: resources[each] for each in sorted(resources.keys() & self.matching[key])[:_MOST_MATCHED]}
+
     def counting(self, declaration: Declaration, container: Container) -> dict[str, str]:
-        """What a container requests under a declaration's key; one in MIG instances ignores shares of them."""
-        written = _written(container.resources, declaration.key)
-        is_mig = declaration.unit == "mig"
-        return {key: text for key, text in written.items() if not (is_mig and is_cut(key, self.node))}
+        """What of that counts; a declaration in MIG instances ignores shares of them."""
+        requested = self.requested(declaration, container)
+        if declaration.unit != "mig":
+            return requested
+        return {key: text for key, text in requested.items() if not self.is_cut(key)}
 
     def by_annotation(self, declaration: Declaration, container: str = "") -> Amount | None:
         """The amount that an annotation or label gives for a container, or for the pod ("")."""
@@ -454,8 +469,15 @@ class _Sources:
         """Whether a resource is of whole devices: cards or instances that nothing cuts into shares."""
         known = self.whole_keys.get(key)
         if known is None:
-            known = (key == GPU_RESOURCE or profile_of(key) is not None) and not is_cut(key, self.node)
+            known = (key == GPU_RESOURCE or profile_of(key) is not None) and not self.is_cut(key)
             self.whole_keys[key] = known
+        return known
+
+    def is_cut(self, key: str) -> bool:
+        """Whether a resource is a share of a device."""
+        known = self.cut_keys.get(key)
+        if known is None:
+            known = self.cut_keys[key] = is_cut(key, self.node)
         return known
 
     def has(self, key: str, count: int) -> bool:
@@ -568,7 +590,7 @@ class _ContainerReader:
             is_meant = sources.is_meant(declaration, container)
             return sources.by_annotation(declaration, container.name) if is_meant else None
         is_for_node = sources.is_for_node(declaration)
-        if is_for_node is None and whole is not None and _written(container.resources, declaration.key):
+        if is_for_node is None and whole is not None and sources.requested(declaration, container):
             return whole  # more than any share of a device
         unread_here = [key for key in unread if fnmatchcase(key, declaration.key)]
         if unread_here:
@@ -582,7 +604,7 @@ class _ContainerReader:
         if sources.is_for_node(declaration) is False:
             return False
         if declaration.kind == "resource":
-            return any(map(_quantity, _written(container.resources, declaration.key).values()))
+            return any(map(_quantity, sources.requested(declaration, container).values()))
         key = declaration.key.replace(CONTAINER, container.name)
         return sources.is_meant(declaration, container) and bool(_written(sources.annotated(declaration), key))
 
@@ -597,7 +619,7 @@ class _ContainerReader:
         readable: set[str] = set()
         for _, declaration in self._declarations:
             if declaration.kind == "resource":
-                keys = _written(container.resources, declaration.key).keys()
+                keys = sources.requested(declaration, container).keys()
                 named |= keys
                 if sources.whole_by_other(container, declaration):
                     readable |= keys
@@ -756,8 +778,13 @@ def _keys(source: Collection[str], key: str) -> list[str]:
     wild = _WILD.search(key)
     if wild is None:
         return [key] if key in source else []
-    start = key[: wild.start()]
-    return sorted(k for k in source if k.startswith(start) and fnmatchcase(k, key))[:_MOST_MATCHED]
+    return sorted(_matching(source, key))[:_MOST_MATCHED]
+
+
+def _matching(source: Collection[str], pattern: str) -> Iterator[str]:
+    """All keys that match a pattern."""
+    start = pattern[: wild.start()] if (wild := _WILD.search(pattern)) is not None else pattern
+    return (key for key in source if key.startswith(start) and fnmatchcase(key, pattern))
 
 
 def _written(source: Mapping[str, str], key: str) -> dict[str, str]:
@@ -778,7 +805,7 @@ def _count_by_other(container: Container, declaration: Declaration) -> int:
 
 def _positive(text: str | None) -> int | None:
     number = _quantity(text)
-    return int(number) if number is not None and number >= 1 and number.denominator == 1 else None
+    return number.numerator if number is not None and number.denominator == 1 and number.numerator >= 1 else None
 
 
 def _quantity(text: str | None) -> Fraction | None:

@@ -19,8 +19,21 @@ _UNSET_BY_ZERO: Final = ("mig", "cards", "share", "named")  # units of counts: a
 _DEVICES: Final = "nvidia.com/mig-*"  # a container that holds one declares it, whatever the tables say
 
 
+class _Latest:
+    """The keys of the policy that was asked about last, since every cycle asks for each of its pods."""
+
+    of: tuple[Policy, PodKeys] | None = None
+
+
 def keys_of(policy: Policy) -> PodKeys:
     """The keys that a policy reads, whatever of it applies to a pod."""
+    latest = _Latest.of
+    if latest is None or latest[0] is not policy:
+        _Latest.of = latest = policy, _keys_of(policy)
+    return latest[1]
+
+
+def _keys_of(policy: Policy) -> PodKeys:
     tables = policy.declarations
     limits = (limit.key for each in tables for limit in each.limits)
     named = (each.container_annotation for each in tables)

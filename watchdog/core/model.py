@@ -405,7 +405,12 @@ class PodKeys:
 
     def cover(self, other: "PodKeys") -> bool:
         """Whether these keys include all of the other ones."""
-        return self | other == self
+        return self is other or (
+            other.annotations <= self.annotations
+            and other.labels <= self.labels
+            and other.resources <= self.resources
+            and other.zeros <= self.zeros
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
