@@ -97,14 +97,15 @@ def test_every_part_runs_and_its_minutes_are_printed(checkout: Checkout) -> None
     checkout.add("pyenv", 'test "$*" != "whence python3.98" || printf "3.98.0\\n3.98.1\\n"')
     checkout.add("python3.1", "echo /usr/bin/python3.1")
     code, lines = checkout.run()
-    assert (code, checkout.calls()) == (
+    packages, *setups = checkout.calls()[:3]
+    newest = "PYTHON=/opt/3.98.1/bin/python3.98 VENV=build/python3.98"
+    assert (packages, sorted(setups)) == ("packages", ["setup-dev", f"setup-dev {newest}"])
+    assert (code, checkout.calls()[3:]) == (
         0,
         [
-            "packages",
-            "setup-dev",
             "check",
             "-o check test AGAIN=5",
-            "unit UNIT=tests AGAIN=5 PYTHON=/opt/3.98.1/bin/python3.98 VENV=build/python3.98",
+            f"unit UNIT=tests AGAIN=5 {newest}",
             "deep AGAIN=5",
         ],
     )
@@ -131,3 +132,13 @@ def test_the_minutes_are_printed_after_a_failure_too(checkout: Checkout) -> None
     code, lines = checkout.run()
     assert (code, checkout.calls()[-1]) == (2, "-o check test AGAIN=5")
     assert re.fullmatch(r"test +\d\.\d min, failed", lines[-1])
+
+
+@pytest.mark.parametrize("which", ["setup-dev", "setup-dev PYTHON"])
+def test_an_environment_that_can_not_be_made_ends_the_run(checkout: Checkout, which: str) -> None:
+    """Both are made at the same time, and the failure of either counts."""
+    checkout.add("python3.99", "echo /usr/bin/python3.99")
+    checkout.fail(which)
+    code, lines = checkout.run()
+    assert (code, len(checkout.calls())) == (2, 3)
+    assert re.fullmatch(r"setup +\d\.\d min, failed", lines[-1])

@@ -94,17 +94,13 @@ class Day:
                 )
             )
 
+        # The seconds in which a reading of the node differs from that of the second before.
+        self.changes = {life.end for life in self.lives}
+        self.changes.update(*(used.since for life in self.lives for used in life.used.values()))
+
     def alive(self, second: int) -> list[Life]:
         """The pods that run in that second."""
         return [life for life in self.lives if life.is_there(second)]
-
-    def has_changed(self, before: int, second: int) -> bool:
-        """Whether a reading of the node differs from that of an earlier second."""
-        return any(
-            before < moment <= second
-            for life in self.lives
-            for moment in (life.begin, life.end, *(each for used in life.used.values() for each in used.since))
-        )
 
     def snapshot(self, second: int) -> Snapshot:
         """What the daemon reads."""
@@ -122,13 +118,14 @@ class Day:
 
     def reading(self, second: int) -> UtilizationReading:
         """What the driver says: means of the time since it was last asked."""
-        cards = []
+        cards, since = [], max(second - READ_EVERY_S, 0)
+        lives = [(life, range(max(life.begin, since), min(life.end, second))) for life in self.lives]
+        there = [(life, window) for life, window in lives if window]
         for card in range(len(SIZES)):
-            window = range(max(second - READ_EVERY_S, 0), second)
             by_pid = {
-                life.pids[card]: sum(life.busy[card].at(each) for each in window if life.is_there(each)) / len(window)
-                for life in self.lives
-                if card in life.pids and any(life.is_there(each) for each in window)
+                life.pids[card]: sum(life.busy[card].at(each) for each in window) / (second - since)
+                for life, window in there
+                if card in life.pids
             }
             is_silent = self.silent[card].at(second - 1) == 1.0
             shares = {pid: share for pid, share in by_pid.items() if share}
@@ -148,13 +145,9 @@ def metered(day: Day) -> tuple[dict[str, CardSeconds], dict[str, CardSeconds]]:
     assessments = day.assess(seen, 0)
     found = meter.add(at(0).boottime_s, seen, assessments, [], Idle(), gap_s=30.0)
     looked = 0
-    moments = sorted(
-        {moment for life in day.lives for used in life.used.values() for moment in used.since}
-        | {life.end for life in day.lives}
-        | set(range(READ_EVERY_S, DAY_S + 1, READ_EVERY_S))
-    )
+    moments = sorted(day.changes | set(range(READ_EVERY_S, DAY_S + 1, READ_EVERY_S)))
     for second in (moment for moment in moments if 0 < moment <= DAY_S):
-        if day.has_changed(second - 1, second):
+        if second in day.changes:
             seen = day.snapshot(second)
             assessments = day.assess(seen, second)
         readings = [day.reading(second)] if second % READ_EVERY_S == 0 else []

@@ -40,7 +40,8 @@ class Fault:
         return texts
 
     def plant(self, folder: Path) -> None:
-        shutil.copytree(ROOT / "watchdog", folder / "watchdog", ignore=shutil.ignore_patterns("__pycache__"))
+        """Copy the package, with its bytecode for what stays as it is, and break the rule there."""
+        shutil.copytree(ROOT / "watchdog", folder / "watchdog")
         for file, text in self.broken().items():
             (folder / "watchdog" / file).write_text(text, encoding="utf-8")
 
