@@ -34,7 +34,7 @@ fi; exit $$status
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo check unit quick test deep packages release tools programs soak bench gpu fmt docs docs-site pictures plugin lock clean
+.PHONY: help setup setup-dev demo check compiled unit quick test deep packages release tools programs soak bench gpu fmt docs docs-site pictures plugin lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ check: setup-dev ## formatting, lint, types, import contracts, spelling, Dockerf
 	$(BIN)/codespell
 	$(BIN)/hadolint Dockerfile .devcontainer/Dockerfile
 	$(BIN)/lychee -qq --offline --include-fragments --exclude-path docs/templates '*.md' 'docs/**/*.md'
+
+# pytest compiles a test file when it first imports it: once here, instead of in six workers at the same time.
+compiled: setup-dev
+	@$(BIN)/pytest -q --collect-only tests > /dev/null
 
 unit: setup-dev ## the tests of what needs no other process: a minute
 	$(call pytest,"-n auto --dist worksteal -m 'not (slow or node or gpu or cluster)' $(UNIT)")

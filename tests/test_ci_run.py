@@ -103,7 +103,7 @@ def test_every_part_runs_and_its_minutes_are_printed(checkout: Checkout) -> None
     assert (code, checkout.calls()[3:]) == (
         0,
         [
-            "check",
+            "-j2 check compiled",
             "-o check test AGAIN=5",
             f"unit UNIT=tests AGAIN=5 {newest}",
             "deep AGAIN=5",

@@ -107,9 +107,9 @@ def test_the_losses_hide_offenders_and_leave_some() -> None:
     found: Counter[str] = Counter()
     for seed in range(200):
         truth = bright(build(random.Random(seed), 1 + seed % 8, seed % 41, seed), random.Random(seed))
+        before = verdicts(truth)
         for loss in LOSSES:
             left = verdicts(dimmed(truth, {loss, "ids"} if loss == "phase" else {loss}, random.Random(seed)))
-            before = verdicts(truth)
             unknown = {key for key, verdict in left.items() if verdict is Verdict.UNKNOWN}
             found[f"{loss} left"] += sum(verdict is Verdict.OVER for verdict in left.values())
             found[f"{loss} unknown"] += len({key for key in unknown if before.get(key) is not Verdict.UNKNOWN})
