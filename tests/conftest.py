@@ -15,7 +15,7 @@ _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # looks for new ones, and so does the soak.
 _FIXED = bool(os.environ.get("CI"))
 
-for _name, _examples in (("quick", 20), ("full", 150)):
+for _name, _examples in (("quick", 20), ("full", 100)):
     settings.register_profile(
         _name, max_examples=_examples, deadline=None, suppress_health_check=_QUIET, database=None, derandomize=_FIXED
     )

@@ -12,7 +12,7 @@ from watchdog.core.policy import Policy
 NOTHING: Final[Mapping[str, frozenset[str]]] = {}
 # The size of the pods that are read in one cycle, 4 us each: some 40 ms. A pod alone has little more (kube/objects).
 MOST_READ: Final = 10_000
-_SIZE_OF_CONTAINER: Final = 6  # reading a container takes as much work as reading this many resources
+_SIZE_OF_CONTAINER: Final = 4  # reading a container takes as much work as reading this many resources
 _MOST_PHASES: Final = 4  # kept of one pod: a tenant can write thousands of init containers, each of which is a phase
 
 
