@@ -155,7 +155,7 @@ def test_a_container_is_read_once_for_all_phases() -> None:
 def _fat(uid: str) -> Pod:
     """A pod that takes most of what one cycle reads."""
     asks = {f"example.com/{each}": "1" for each in range(90)}
-    return pod(uid, *(container(f"c{each}", declared="1Gi", resources=asks, of=uid) for each in range(100)))
+    return pod(uid, *(container(f"c{each}", declared="1Gi", resources=asks, of=uid) for each in range(70)))
 
 
 def _verdicts(memory: DeclarationMemory, pods: tuple[Pod, ...], seen: Snapshot) -> dict[str, Verdict]:

@@ -10,8 +10,9 @@ from watchdog.core.model import Node, Pod
 from watchdog.core.policy import Policy
 
 NOTHING: Final[Mapping[str, frozenset[str]]] = {}
-# The size of the pods that are read in one cycle, 4 us each: some 40 ms. A pod alone has little more (kube/objects).
-MOST_READ: Final = 10_000
+# The size of the pods that are read in one cycle, 4 us each: some 30 ms. A pod alone has up to half as much more
+# (kube/objects).
+MOST_READ: Final = 7_000
 _SIZE_OF_CONTAINER: Final = 4  # reading a container takes as much work as reading this many resources
 _MOST_PHASES: Final = 4  # kept of one pod: a tenant can write thousands of init containers, each of which is a phase
 
