@@ -64,6 +64,7 @@ def test_an_inconclusive_reading_counts_for_nothing(unknown: int, counted_s: flo
     assert tally.counted_s == counted_s
 
 
+@pytest.mark.slow
 def test_after_an_hour_behind_a_brake_a_recovery_gives_the_full_time_again() -> None:
     """Point 15: the tally never exceeds twice `for`, so that `for` below the threshold brings it back to 0."""
     story = Story(policy(rule(KILL_10)))

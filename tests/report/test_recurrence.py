@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.report.build import entry, quiet
 from tests.worlds import at
 from watchdog.core.assessment import AccountKey
@@ -18,6 +20,7 @@ def warned(second: float, *uids: str) -> CycleReport:
     return replace(quiet(second), outcomes=outcomes)
 
 
+@pytest.mark.slow
 def test_accounts_that_oscillate_are_bounded_and_silence_no_other() -> None:
     """Law 11: 200 accounts with an incident every 8 s write a line in three seconds, and a first warning is kept."""
     changes = Changes()
