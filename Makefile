@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # How many processes the tests are shared between. Many of them wait for processes and timers, so more than there are cores.
 WORKERS ?= $(shell expr 3 \* $$(nproc))
-# The same for folders whose tests share something, each of which may have a cluster: three for two cores, four at most.
+# Fast tests seldom wait, and each process spends seconds on collecting them: one more than there are cores.
+FAST ?= $(shell expr 1 + $$(nproc))
+# For folders whose tests share something, each of which may have a cluster: three for two cores, four at most.
 SHARERS ?= $(shell expr 3 \* $$(nproc) / 2 \& 3 \* $$(nproc) / 2 \< 4 \| 4)
 # Folders whose tests share what is expensive to have: a cluster, an image, a browser, servers. There a file is given
 # to one worker as a whole; everywhere else each test goes to whichever worker is free.
@@ -85,7 +87,7 @@ compiled: setup-dev
 	@$(BIN)/pytest -q --collect-only tests > /dev/null
 
 unit: setup-dev ## the tests of what needs no other process: a minute
-	$(call pytest,"-n auto --dist worksteal -m 'not (slow or node or gpu or cluster)' $(UNIT)")
+	$(call pytest,"-n $(FAST) --dist worksteal -m 'not (slow or node or gpu or cluster)' $(UNIT)")
 
 quick: check unit ## `make check` and the fast tests: a few minutes
 

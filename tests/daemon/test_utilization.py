@@ -57,6 +57,8 @@ class Life:
         journal = self.writer.submit(lambda: Journal.open(self.path, JournalLimits(), "n1")).result(30)
         self.writer.use_journal(journal)
         self.log.restore(self.writer.submit(journal.idle_times).result(30), at(self.now))
+        if self._watcher is not None:
+            self._watcher.close()
         self._watcher = sqlite3.connect(self.path)
         self.has_written()
 

@@ -216,6 +216,7 @@ def test_an_unreachable_server_is_tried_after_growing_pauses(tmp_path: Path) -> 
         assert len({path.partition("?")[0] for path in here.server.asked}) >= 3
 
 
+@pytest.mark.slow
 def test_a_server_that_asks_for_a_pause_gets_it(tmp_path: Path) -> None:
     """Its Retry-After is about all claims, not about the one that was requested."""
     slow_down = json.dumps({"kind": "Status", "code": 429, "details": {"retryAfterSeconds": 2}}).encode()

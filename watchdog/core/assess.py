@@ -15,7 +15,6 @@ from watchdog.core.assessment import (
     Attribution,
     ContainerShare,
     Inputs,
-    SharedPart,
     Verdict,
 )
 from watchdog.core.budget import (
@@ -33,6 +32,7 @@ from watchdog.core.budget import (
 from watchdog.core.claims import holders_of, shared_parts, with_sums
 from watchdog.core.declare import PodDeclaration, active_containers, phases
 from watchdog.core.errors import Problem
+from watchdog.core.hazards import Hazard
 from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Gpu, Node, PlaceKind, Pod, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy, Rule
@@ -176,6 +176,14 @@ class PodTerms:
             short=short,
         )
 
+    def hazards_of(
+        self, pod: Pod, uses: Uses, *, accepts_clients: bool
+    ) -> tuple[tuple[Hazard, ...], tuple[Hazard, ...]]:
+        """The parts of a pod whose end would break the work of other pods, and the clients to drain before."""
+        if self.hazards is None:
+            return (), ()
+        return self.hazards.hazards(pod, uses, accepts_clients=accepts_clients), self.hazards.to_drain(pod, uses)
+
 
 def assess_pod(
     pod: Pod, uses: Uses, terms: PodTerms, snapshot: Snapshot, coverage: Coverage, inputs: Inputs
@@ -190,30 +198,21 @@ def assess_pod(
     if not (uses or acting) and (pod.is_finished or not declaration.is_about_gpus):
         return ()
     protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
-    of_node, accepts_clients = terms.hazards, inputs.policy.safety.signal_mps_clients
-    hazards = of_node.hazards(pod, uses, accepts_clients=accepts_clients) if of_node is not None else ()
-    to_drain = of_node.to_drain(pod, uses) if of_node is not None else ()
+    hazards, to_drain = terms.hazards_of(pod, uses, accepts_clients=inputs.policy.safety.signal_mps_clients)
     budget_of = _budgets(pod, uses, terms, inputs)
     holders = holders_of(declaration.claimed)
     assessments: list[Assessment] = []
     for key in _accounts(pod, uses, terms, acting):
         account = _account(key, rule or _NO_RULE, coverage, uses)
-        own = account.uses
-        granted = budget_of(account)
-        # A container that is not in the list may be a new one: it counts for its pod only once it should be listed.
-        lags = key.container is None and any(_lags(use, inputs) for use in own)
-        used_at_least = sum(use.used_at_least for use in own if key.container == "" or not _lags(use, inputs))
-        known = all(use.used is not None for use in own) and not coverage.hides(key.gpu, uses) and not lags
-        is_clear = known
-        if account.hidden and used_at_least <= (granted.allowed or 0):
-            # Within only if that also holds when only the contexts that were seen count.
-            seen = budget_of(replace(account, hidden=False))
-            is_clear = known and used_at_least <= (seen.allowed or 0)
-        shared, joint = tuple[SharedPart, ...](), frozenset[str]()
+        own, granted = account.uses, budget_of(account)
+        used_at_least, known = _used(key, account, coverage, inputs)
+        # Within only if that also holds when only the contexts that were seen count.
+        seen = budget_of(replace(account, hidden=False)) if account.hidden else granted
+        is_clear = known and used_at_least <= (seen.allowed or 0)
         # Where each card is compared, an account of all cards has nothing of its own.
-        if granted.parts and (key.gpu is not None or not is_per_gpu(declaration, key.container)):
-            spare, is_part = (granted.allowed or 0) - used_at_least, key.container is not None
-            shared, joint = shared_parts(pod, granted.parts, holders, spare, is_part=is_part)
+        parts = () if key.gpu is None and is_per_gpu(declaration, key.container) else granted.parts
+        spare = (granted.allowed or 0) - used_at_least
+        shared, joint = shared_parts(pod, parts, holders, spare, is_part=key.container is not None)
         assessments.append(
             Assessment(
                 account=key,
@@ -245,6 +244,16 @@ def assess_pod(
             )
         )
     return tuple(assessments)
+
+
+def _used(key: AccountKey, account: Account, coverage: Coverage, inputs: Inputs) -> tuple[int, bool]:
+    """The bytes that an account is known to use, and whether these are all."""
+    own = account.uses
+    # A container that is not in the list may be a new one: it counts for its pod only once it should be listed.
+    lags = key.container is None and any(_lags(use, inputs) for use in own)
+    used_at_least = sum(use.used_at_least for use in own if key.container == "" or not _lags(use, inputs))
+    known = all(use.used is not None for use in own) and not coverage.hides(key.gpu, account.pod_uses) and not lags
+    return used_at_least, known
 
 
 def _lags(use: AttributedUse, inputs: Inputs) -> bool:

@@ -109,26 +109,12 @@ def account_status(
         rule=assessment.rule.name if assessment.rule is not None else None,
         protected=assessment.protected,
         over_since=_moment(state.over_since if state is not None else None),
-        processes=tuple(
-            ProcessStatus(
-                pid=use.key.pid,
-                start_ticks=use.key.start_ticks,
-                container=use.container,
-                gpu=use.gpu,
-                used=_bytes(use.used),
-                name=inert(use.name),
-                pinned=pinned_limit(limits.get((use.key, use.gpu))) or ABSENT,
-            )
-            for use in assessment.uses
-        ),
+        processes=_processes(assessment, limits),
         owner=OwnerStatus(kind=workload.kind, name=workload.name),
         requested=assessment.requested,
         allowed_by_request=assessment.allowed_by_request,
         allowance=_allowance(assessment, report.policy),
-        misdeclarations=tuple(
-            MisdeclarationStatus(source=inert(skipped.source), why=inert(skipped.why, 600), counts=skipped.counts)
-            for skipped in assessment.misdeclarations
-        ),
+        misdeclarations=_misdeclarations(assessment),
         behind=assessment.behind,
         rule_unknown=inert(str(assessment.rule_gap.problem), 600) if assessment.rule_gap is not None else None,
         limit_unknown=inert(assessment.limit_unknown, 1000) or None,
@@ -145,6 +131,28 @@ def account_status(
         idle=report.utilization.is_idle_holder(assessment.account, report.policy.idle),
         pinned=pinned_total(assessment, limits) or ABSENT,
         hour=_hour(hour, assessment.account, report.at) or ABSENT,
+    )
+
+
+def _processes(assessment: Assessment, limits: Limits) -> tuple[ProcessStatus, ...]:
+    return tuple(
+        ProcessStatus(
+            pid=use.key.pid,
+            start_ticks=use.key.start_ticks,
+            container=use.container,
+            gpu=use.gpu,
+            used=_bytes(use.used),
+            name=inert(use.name),
+            pinned=pinned_limit(limits.get((use.key, use.gpu))) or ABSENT,
+        )
+        for use in assessment.uses
+    )
+
+
+def _misdeclarations(assessment: Assessment) -> tuple[MisdeclarationStatus, ...]:
+    return tuple(
+        MisdeclarationStatus(source=inert(skipped.source), why=inert(skipped.why, 600), counts=skipped.counts)
+        for skipped in assessment.misdeclarations
     )
 
 
