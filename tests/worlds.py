@@ -72,11 +72,13 @@ def container(
     kind: ContainerKind = ContainerKind.MAIN,
     resources: Mapping[str, str] | None = None,
     running: bool = True,
+    privileged: bool = False,
 ) -> Container:
     """A container of the pod with UID `of`, declaring the Veriff resource where `declared` is given."""
     own = {MEMORY: declared} if declared is not None else {}
     ids = frozenset({container_id(f"{of}/{name}")})
-    return Container(name=name, kind=kind, ids=ids, running=running, resources={**own, **(resources or {})})
+    asks = {**own, **(resources or {})}
+    return Container(name=name, kind=kind, ids=ids, running=running, resources=asks, privileged=privileged)
 
 
 def pod(uid: str = "a", *containers: Container, namespace: str = "ns", **more: object) -> Pod:

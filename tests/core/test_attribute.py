@@ -54,29 +54,42 @@ def test_a_claim_counts_only_where_the_list_confirms_it(place: Place, expected: 
 
 
 @pytest.mark.parametrize(
-    ("where", "more", "given", "reason"),
+    ("where", "more", "by_proc", "by_spec", "reason"),
     [
-        (None, {}, {}, "mps_server"),
-        ("a/main", {"owner": DAEMON_SET}, {"privileged": True}, "mps_server"),
-        ("a/main", {"namespace": "kube-system"}, {}, "mps_server"),
-        ("a/main", {"static": True}, {}, "mps_server"),
-        ("a/main", {"priority": 2_000_001_000}, {}, None),  # system-node-critical
-        ("a/main", {"priority": 2_000_001_000}, {"privileged": True}, None),
-        ("a/main", {"owner": DAEMON_SET, "priority": 2_000_001_000}, {"privileged": True}, "mps_server"),
-        ("a/main", {"owner": DAEMON_SET}, {}, None),
-        ("a/main", {}, {"privileged": True}, None),
-        ("a/main", {}, {}, None),
-        ("b/main", {}, {"privileged": True}, "unknown_pod"),
+        (None, {}, False, False, "mps_server"),
+        ("a/main", {"owner": DAEMON_SET}, True, True, "mps_server"),
+        ("a/main", {"owner": DAEMON_SET}, True, False, None),  # a user namespace into which all users are mapped
+        ("a/main", {"owner": DAEMON_SET}, False, True, None),
+        ("a/side", {"owner": DAEMON_SET}, True, True, None),  # an ordinary container beside a privileged one
+        ("a/new", {"owner": DAEMON_SET}, True, True, None),  # one that the list lacks may be either
+        ("a/main", {"namespace": "kube-system"}, False, False, "mps_server"),
+        ("a/main", {"static": True}, False, False, "mps_server"),
+        ("a/main", {"priority": 2_000_001_000}, False, False, None),  # system-node-critical
+        ("a/main", {"priority": 2_000_001_000}, True, True, None),
+        ("a/main", {"owner": DAEMON_SET, "priority": 2_000_001_000}, True, True, "mps_server"),
+        ("a/main", {"owner": DAEMON_SET}, False, False, None),
+        ("a/main", {}, True, True, None),
+        ("a/main", {}, False, False, None),
+        ("b/main", {}, True, True, "unknown_pod"),
     ],
 )
 def test_an_mps_server_has_no_pod_where_no_tenant_can_run_one(
-    where: str | None, more: dict[str, object], given: dict[str, bool], reason: str | None
+    where: str | None, more: dict[str, object], reason: str | None, *, by_proc: bool, by_spec: bool
 ) -> None:
     """Point 35: a process's name alone proves nothing: a tenant's own "server" is the tenant's, and its bytes too."""
-    seen = snapshot([use(1, 7)], [process(1, where, mps_server=True, **given)])
-    got = attribute(seen, [replace(pod("a"), **more)])  # type: ignore[arg-type]
+    seen = snapshot([use(1, 7)], [process(1, where, mps_server=True, privileged=by_proc)])
+    tenant = pod("a", container(privileged=by_spec), container("side"))
+    got = attribute(seen, [replace(tenant, **more)])  # type: ignore[arg-type]
     assert [each.reason for each in got.unattributed] == ([] if reason is None else [reason])
-    assert [each.mps is not None for each in got.attributed] == ([True] if reason is None else [])
+    proven = by_proc and by_spec and where == "a/main"
+    assert [each.mps and each.mps.privileged for each in got.attributed] == ([proven] if reason is None else [])
+
+
+def test_a_server_whose_container_is_not_listed_yet_is_trusted_if_its_pod_has_no_other_kind() -> None:
+    """Point 35: the kubelet reports the ID of a new container seconds after it has started."""
+    seen = snapshot([use(1, 7)], [process(1, "a/new", mps_server=True, privileged=True)])
+    got = attribute(seen, [replace(pod("a", container(privileged=True)), owner=DAEMON_SET)])
+    assert [each.reason for each in got.unattributed] == ["mps_server"]
 
 
 @pytest.mark.parametrize("tenant", [{"config_hash": HASH}, {"config_hash": "b"}])

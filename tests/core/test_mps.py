@@ -34,7 +34,7 @@ from watchdog.core.policy import Policy, Safety
 
 OFFENDER = pod("a", container("main", "1Gi"), container("side"))
 CLIENT = use(1, 9 * Gi, mps=True)
-DAEMON = pod("d", container(of="d"), owner=owner("DaemonSet", "mps-control-daemon"))
+DAEMON = pod("d", container(of="d", privileged=True), owner=owner("DaemonSet", "mps-control-daemon"))
 OTHER = pod("b", container(of="b"))
 AT_ONCE = policy(rule(step()))
 ACCEPTED = replace(AT_ONCE, safety=Safety(signal_mps_clients=True))
@@ -45,9 +45,11 @@ def server(pid: int, where: str | None, **more: Any) -> Process:
     return process(pid, where, mps_server=True, **more)
 
 
-def withheld(seen: Snapshot, *pods: Pod, under: Policy = AT_ONCE) -> list[tuple[Brake | None, bool]]:
+def withheld(
+    seen: Snapshot, *pods: Pod, under: Policy = AT_ONCE, offender: Pod = OFFENDER
+) -> list[tuple[Brake | None, bool]]:
     """What withholds each due step of the offender, and whether it is taken."""
-    plan = planned(seen, [OFFENDER, *pods], under)
+    plan = planned(seen, [offender, *pods], under)
     return [(entry.withheld_by, entry.taken) for entry in plan.entries if entry.account.uid == "a"]
 
 
@@ -133,19 +135,24 @@ def test_a_client_on_another_card_counts() -> None:
 def test_a_name_protects_nobody(
     where: str, more: dict[str, object], clients: list[Use], expected: list[tuple[Brake | None, bool]]
 ) -> None:
-    """Point 35: an offender called nvidia-cuda-mps-server is ended, unless it is privileged and others need it."""
+    """Point 35: an offender called nvidia-cuda-mps-server is ended, unless it is privileged and others need it.
+
+    What /proc shows of that proves nothing if the pod's spec does not say so.
+    """
     processes = [server(1, where, **more), process(2, "b/main")]
     seen = snapshot([use(1, 9 * Gi), *clients], processes, [gpu(0), gpu(1)])
-    assert withheld(seen, OTHER) == expected
-    assert withheld(seen, OTHER, under=ACCEPTED) == expected
+    privileged = replace(OFFENDER, containers=(container("main", "1Gi", privileged=True), container("side")))
     explained = snapshot([*seen.uses, use(3, 1)], [*processes, server(3, None)], seen.gpus)
-    assert withheld(explained, OTHER) == KILLED
+    for under in (AT_ONCE, ACCEPTED):
+        assert withheld(seen, OTHER, under=under, offender=privileged) == expected
+        assert withheld(seen, OTHER, under=under) == KILLED
+    assert withheld(explained, OTHER, offender=privileged) == KILLED
 
 
 @pytest.mark.parametrize("under", [AT_ONCE, ACCEPTED])
 def test_a_server_of_a_daemonset_is_never_ended(under: Policy) -> None:
     """Point 35: neither it nor the container that it runs in, whatever else runs there; and never by an eviction."""
-    shared = pod("d", container("main", "1Gi", of="d"), owner=owner("DaemonSet", "mps-control-daemon"))
+    shared = pod("d", container("main", "1Gi", of="d", privileged=True), owner=owner("DaemonSet", "mps-control-daemon"))
     seen = snapshot([use(1, 2 * Gi), use(2, 9 * Gi)], [server(1, "d/main", privileged=True), process(2, "d/main")])
     (entry,) = planned(seen, [shared], under).entries
     assert (entry.withheld_by, entry.taken) == (Brake.HAZARD, False)

@@ -12,7 +12,8 @@ from watchdog.core.sharing import Sharing, sharing_of
 PLUGIN = "nvidia.com/gpu"
 GKE = "cloud.google.com/gke-gpu-sharing-strategy"
 TENANT, OTHER = pod("a", container(of="a")), pod("b", container(of="b"))
-DAEMON = pod("d", container(of="d"), owner=owner("DaemonSet", "mps-control-daemon"))
+PRIVILEGED = pod("p", container(of="p", privileged=True))
+DAEMON = pod("d", container(of="d", privileged=True), owner=owner("DaemonSet", "mps-control-daemon"))
 WHOLE, SLICED, MPS, DRA = "whole", "time-slicing", "mps", "dra"
 UNKNOWN = Node(name="n1", known=False, awaited=True)
 
@@ -55,7 +56,8 @@ def test_labels_of_the_node(labels: dict[str, str], expected: str) -> None:
         ([use(1, Gi, mps=None)], [], [WHOLE, WHOLE]),  # that driver has no list of clients
         ([use(7, Gi)], [process(7, None, mps_server=True)], [MPS, WHOLE]),
         ([use(7, Gi)], [process(7, "d/main", mps_server=True, privileged=True)], [MPS, WHOLE]),
-        ([use(7, Gi)], [process(7, "b/main", mps_server=True, privileged=True)], [MPS, WHOLE]),
+        ([use(7, Gi)], [process(7, "p/main", mps_server=True, privileged=True)], [MPS, WHOLE]),
+        ([use(7, Gi)], [process(7, "b/main", mps_server=True, privileged=True)], [WHOLE, WHOLE]),
         (
             [use(7, Gi)],
             [process(7, "b/main", mps_server=True)],
@@ -67,7 +69,7 @@ def test_labels_of_the_node(labels: dict[str, str], expected: str) -> None:
 )
 def test_mps_in_use(uses: list[Use], processes: list[Process], expected: list[str]) -> None:
     """A card is shared by MPS once a client or a server is certain there; a tenant's process can't name itself one."""
-    assert shared(snapshot(uses, processes, (gpu(0), gpu(1))), TENANT, OTHER, DAEMON) == expected
+    assert shared(snapshot(uses, processes, (gpu(0), gpu(1))), TENANT, OTHER, PRIVILEGED, DAEMON) == expected
 
 
 def test_claims() -> None:

@@ -77,6 +77,29 @@ def test_a_minimal_pod() -> None:
     assert read(least) == expected
 
 
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    [
+        (None, False),
+        ({"privileged": True}, True),
+        ({"privileged": False, "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]}}, False),
+        ({"capabilities": {"add": ["NET_ADMIN", "SYS_ADMIN"]}}, True),
+        ({"capabilities": {"add": ["cap_sys_admin"]}}, True),
+        ({"capabilities": {"add": ["ALL"]}}, True),
+        ({"capabilities": {"add": None}, "privileged": None}, False),
+        ({"capabilities": None, "runAsUser": 0}, False),
+    ],
+)
+def test_a_container_that_gets_the_capability_to_administer(
+    context: dict[str, object] | None, *, expected: bool
+) -> None:
+    """Point 35: what a container may do is in its own security context; that of its pod can't give capabilities."""
+    spec = {"containers": [{"name": "c", "securityContext": context}, {"name": "other"}]}
+    found = read(pod_object(spec=spec))
+    privileged = {each.name for each in found.containers if each.privileged}
+    assert privileged == ({"c"} if expected else set())
+
+
 def test_what_a_tenant_writes_without_end_is_bounded() -> None:
     """A pod takes less than 1 MiB whatever it has; what is cut is no amount any more, and what is asked for is kept."""
     texts = {f"k{number}": "1" for number in range(5_000)}

@@ -187,7 +187,8 @@ def _container(dice: random.Random, uid: str, name: str) -> Container:
     count = {"nvidia.com/gpu": "1"} if dice.random() < 0.2 else {}
     kind = dice.choice([ContainerKind.MAIN] * 6 + [ContainerKind.SIDECAR, ContainerKind.INIT])
     running = dice.random() < 0.8
-    made = container(name, of=uid, kind=kind, running=running, resources={**resources, **count})
+    asks = {**resources, **count}
+    made = container(name, of=uid, kind=kind, running=running, resources=asks, privileged=dice.random() < 0.5)
     return replace(made, claims=("gpu",)) if dice.random() < 0.05 else made
 
 

@@ -88,7 +88,7 @@ def as_pod(tenant: Tenant) -> Pod:
         namespace=tenant.namespace,
         name=tenant.name,
         uid=tenant.uid,
-        containers=tuple(_as_container(box, tenant.kind, claiming_containers.get(box.name)) for box in tenant.boxes),
+        containers=tuple(_as_container(box, tenant, claiming_containers.get(box.name)) for box in tenant.boxes),
         claims=claims,
         labels={"tier": tenant.tier},
         annotations=annotations,
@@ -107,15 +107,22 @@ def _claiming(tenant: Tenant) -> tuple[Mapping[str, Claim], Mapping[str, Contain
     return claiming(names, using, tenant.claim, extended=tenant.extended)
 
 
-def _as_container(box: Box, kind: Kind, claiming_one: Container | None) -> Container:
+def _as_container(box: Box, tenant: Tenant, claiming_one: Container | None) -> Container:
     resources: dict[str, str] = {}
-    if kind in KEYS and kind != "note" and box.declares is not None:
-        key, unit = KEYS[kind]
+    if tenant.kind in KEYS and tenant.kind != "note" and box.declares is not None:
+        key, unit = KEYS[tenant.kind]
         resources = {key: _written(box.declares, unit)}
     resources |= {} if claiming_one is None else claiming_one.resources
     resources |= {} if box.unlisted is None else {UNLISTED: str(box.unlisted)}
     ids = frozenset({box.cid} if box.known else ())
-    made = Container(name=box.name, kind=box.kind, ids=ids, running=box.runs, resources=resources)
+    made = Container(
+        name=box.name,
+        kind=box.kind,
+        ids=ids,
+        running=box.runs,
+        resources=resources,
+        privileged=tenant.owner is not None and tenant.owner[0] == "DaemonSet",
+    )
     return made if claiming_one is None else replace(made, claims=claiming_one.claims)
 
 

@@ -31,9 +31,9 @@ class Task:
     ends, `aloof` can't be signalled, `slow_s` is how long it takes to die of SIGKILL, `holds_s` how long the driver
     lists its memory after its death. `other` is what it holds the next time that it wavers.
     It dips, or gives its memory to the process `moves_with`, in one of `dips` cycles (0: never).
-    `named` says that it calls itself an MPS server, `serves_others` that it is one for all pods; `server` is the
-    one that it is a client of, `drained` that its work there has been ended, and `is_controlled` that a trusted control
-    daemon knows the server.
+    `named` says that it calls itself an MPS server, `serves_others` that it is one for all pods, `looks_privileged`
+    what /proc shows, which a tenant can have made up; `server` is the one that it is a client of, `drained` that its
+    work there has been ended, and `is_controlled` that a trusted control daemon knows the server.
     """
 
     key: ProcessKey
@@ -49,6 +49,7 @@ class Task:
     reaped_s: float = 0.0
     named: bool = False
     serves_others: bool = False
+    looks_privileged: bool = False
     server: "Task | None" = None
     drained: bool = False
     is_controlled: bool = False

@@ -29,6 +29,8 @@ def begin_or_end(world: World) -> None:
     if server is None or any(ghost.key.pid == server.key.pid for ghost in kernel.ghosts):
         return
     server.named, server.serves_others = True, where != "for its own pod"
+    # The specs of all pods of DaemonSets say that they are privileged, and those of no others (cluster.py).
+    server.looks_privileged = server.serves_others or (pod is not None and not is_daemon_sets(pod))
     server.is_controlled = world.control is not None and (where == "on the host" or world.steps % 3 > 0)
     server.memory = dict.fromkeys(world.cards.sizes, 30 * Mi)
     kernel.servers.append(server)

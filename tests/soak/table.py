@@ -144,5 +144,5 @@ def _process(task: Task, place: Place) -> Process:
         key=task.key,
         place=place,
         name="python3",
-        mps=MpsSigns(server=True, privileged=task.serves_others) if task.named else None,
+        mps=MpsSigns(server=True, privileged=task.looks_privileged) if task.named else None,
     )

@@ -273,7 +273,7 @@ def without_parts(assessments: Iterable[Assessment]) -> list[Assessment]:
     With a total beside claims, an account over all GPUs has those on each of them as its parts, which are left out.
     """
     every = list(assessments)
-    in_parts = {each.account.uid for each in every if each.account.gpu is not None}  # of few pods, mostly of none
+    in_parts = {each.account.uid for each in every if each.account.gpu is not None}  # of few pods
     of_these = [each.account for each in every if each.account.uid in in_parts]
     whole = {(account.uid, account.container) for account in of_these if account.gpu is None}
     return [

@@ -10,7 +10,19 @@ from typing import Final
 
 from watchdog.core.assessment import Assessment, AttributedUse, Attribution, ContainerKey, Reason, Unattributed
 from watchdog.core.errors import Problem
-from watchdog.core.model import Container, Gap, GapReason, Now, Place, PlaceKind, Pod, Process, Snapshot, Use
+from watchdog.core.model import (
+    Container,
+    Gap,
+    GapReason,
+    MpsSigns,
+    Now,
+    Place,
+    PlaceKind,
+    Pod,
+    Process,
+    Snapshot,
+    Use,
+)
 from watchdog.core.mps import signs_of
 from watchdog.core.rules import is_system
 
@@ -221,7 +233,7 @@ def attribute(snapshot: Snapshot, pods: Iterable[Pod], memory: PodIndexMemory | 
                 gpu=use.gpu,
                 used=use.used,
                 name=process.name,
-                mps=signs_of(use, process),
+                mps=_signs(use, process, pod),
                 unlisted="" if container else process.place.container or "",
                 gvisor=process.gvisor and not container,
                 ended=process.ended,
@@ -239,7 +251,24 @@ def is_trusted_server(process: Process, pod: Pod) -> bool:
     if process.mps is None or not process.mps.server:
         return False
     is_daemon_sets = pod.owner is not None and pod.owner.kind == "DaemonSet"
-    return is_system(pod) or (is_daemon_sets and process.mps.privileged)
+    return is_system(pod) or (is_daemon_sets and process.mps.privileged and _may_be_privileged(process, pod))
+
+
+def _may_be_privileged(process: Process, pod: Pod) -> bool:
+    """Whether the spec of a process's container makes it privileged; if the list lacks the container, that of each one.
+
+    /proc alone proves nothing: root of an ordinary container can make a user namespace and map all users into it, and
+    then looks the same there (user_namespaces(7)).
+    """
+    own = [each for each in pod.containers if process.place.container in each.ids] or pod.containers
+    return all(each.privileged for each in own)
+
+
+def _signs(use: Use, process: Process, pod: Pod) -> MpsSigns | None:
+    signs = signs_of(use, process)
+    if signs is None or not signs.privileged or _may_be_privileged(process, pod):
+        return signs
+    return replace(signs, privileged=False)
 
 
 def _find(process: Process | None, index: _PodIndex) -> tuple[Pod, str] | Reason:

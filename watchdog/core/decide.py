@@ -34,6 +34,8 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
         if assessment.allowed is None and assessment.account not in ledger.accounts:
             continue
         state = climb(assessment, ladder, ledger, policy, now, stale=inputs.pods_stale)
+        if _only_waits(assessment, inputs):
+            state = _held(state, now)
         states[assessment.account] = state
         shown = [step_reading for step_reading in ladder if _is_planned(step_reading, inputs)]
         if rule is None or not shown:
@@ -151,6 +153,20 @@ def _rules_of_unread(inputs: Inputs) -> Callable[[AccountKey], str | None]:
     return of_account
 
 
+def _only_waits(assessment: Assessment, inputs: Inputs) -> bool:
+    """Whether nothing of an account is unknown but what its pod declares, which waits to be read."""
+    return assessment.account.uid in inputs.unread and assessment.is_compared_known and not inputs.pods_stale
+
+
+def _held(state: AccountState, now: Now) -> AccountState:
+    """The state of an account after a time that does not count, and ends nothing, however long it is (Point 39)."""
+    return replace(
+        state,
+        stretches={key: replace(stretch, last=now) for key, stretch in state.stretches.items()},
+        tallies={key: replace(tally, last=now) for key, tally in state.tallies.items()},
+    )
+
+
 def _with_rule(state: AccountState, rule: str | None) -> AccountState:
     """The state of an account that a rule of this name applies to; None: none is known to."""
     return state if rule is None or rule in state.ran_under else replace(state, ran_under=state.ran_under | {rule})
@@ -184,6 +200,8 @@ def _of_pods(
         elif own or uid in listed:
             seen = bool(own) or inputs.hidden is None
             after[uid] = climb_pod(own, before, ran_under[uid], inputs.policy, now, seen=seen)
+            if own and all(_only_waits(each, inputs) for each in own):
+                after[uid] = {key: replace(tally, last=now) for key, tally in after[uid].items()}
     return {uid: tallies for uid, tallies in after.items() if tallies}
 
 

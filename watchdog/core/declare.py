@@ -63,7 +63,7 @@ def _main_phase(pod: Pod) -> tuple[Container, ...]:
 def active_containers(pod: Pod) -> tuple[Container, ...]:
     """The containers whose declarations count now, according to the pod list."""
     for place, container in enumerate(pod.containers):
-        if container.running and container.kind is ContainerKind.INIT:  # few of hundreds may be running
+        if container.running and container.kind is ContainerKind.INIT:  # the cheap test first: few are running
             return (*(each for each in pod.containers[:place] if each.kind is ContainerKind.SIDECAR), container)
     return _main_phase(pod)
 
@@ -355,10 +355,12 @@ class _Sources:
         if key not in self.matching:
             every = {each for container in self.pod.containers for each in container.resources}
             self.matching[key] = frozenset(_matching(every, key))
-        return {each: resources[each] for each in sorted(resources.keys() & self.matching[key])[:_MOST_MATCHED]}
+        # Of the keys of one container: with `&` a view of keys walks through those of all containers.
+        matching = self.matching[key].intersection(resources)
+        return {each: resources[each] for each in sorted(matching)[:_MOST_MATCHED]}
 
     def counting(self, declaration: Declaration, container: Container) -> dict[str, str]:
-        """What of that counts; a declaration in MIG instances ignores shares of them."""
+        """What a container requests under a declaration's key, without shares if that is in MIG instances."""
         requested = self.requested(declaration, container)
         if declaration.unit != "mig":
             return requested

@@ -122,7 +122,8 @@ class MpsSigns:
     client: bool | None = False
     # Whether it has the name of NVIDIA's MPS server, which alone proves nothing.
     server: bool = False
-    # Whether it has that name, and also the rights of a privileged container or of the host (CAP_SYS_ADMIN there).
+    # Whether it has that name, and /proc shows the rights of a privileged container or of the host (CAP_SYS_ADMIN). A
+    # tenant can fake that in a user namespace; of a use in a pod it is set only if the pod's spec says so too.
     privileged: bool = False
 
 
@@ -335,6 +336,8 @@ class Container:
     resources: Mapping[str, str] = field(default_factory=dict)
     # The resource claims that it uses, by their entries in the pod: `gpu` for all of one, `gpu/a` for its request `a`.
     claims: tuple[str, ...] = ()
+    # Whether its securityContext gives it CAP_SYS_ADMIN.
+    privileged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

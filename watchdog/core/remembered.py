@@ -10,7 +10,7 @@ from watchdog.core.model import Node, Pod
 from watchdog.core.policy import Policy
 
 NOTHING: Final[Mapping[str, frozenset[str]]] = {}
-# The size of the pods that are read in one cycle, 4 us each: some 30 ms. A pod alone has up to half as much more
+# The size of the pods that are read in one cycle, 4 us each: some 30 ms. A pod alone may be nearly twice as large
 # (kube/objects).
 MOST_READ: Final = 7_000
 _SIZE_OF_CONTAINER: Final = 4  # reading a container takes as much work as reading this many resources
@@ -20,13 +20,13 @@ _MOST_PHASES: Final = 4  # kept of one pod: a tenant can write thousands of init
 class DeclarationMemory:
     """What pods declare, remembered as long as what it was read from is the same.
 
-    That is the policy, the node's labels and capacity, how device plugins registered it, and the cards but for their
-    use; of a pod its containers with their resources, claims and phase, its annotations and its labels, and which
-    resources the node listed in its life. A heartbeat of the Node object changes none of these. `cards` are those of
-    the cycle. A pod is forgotten once a cycle does not ask for it.
+    That is what of the policy says how to read it, the node's labels and capacity, how device plugins registered it,
+    and the cards but for their use; of a pod its containers with their resources, claims and phase, its annotations and
+    its labels, and which resources the node listed in its life. A heartbeat of the Node object changes none of these.
+    `cards` are those of the cycle. A pod is forgotten once a cycle does not ask for it.
 
-    With `most` no more than that is read in a cycle (as `size_of` measures it), or one pod that is larger; the others
-    are read in later cycles. `other` is a memory that may have read a pod already.
+    With `most` no more than that is read in a cycle (as `size_of` measures it), or one pod that is larger and half as
+    much of others; the rest is read in later cycles. `other` is a memory that may have read a pod already.
     """
 
     def __init__(self, most: int | None = None, other: "DeclarationMemory | None" = None) -> None:
@@ -51,13 +51,16 @@ class DeclarationMemory:
     def begin(self, policy: Policy, node: Node, cards: Cards, listed: Mapping[str, frozenset[str]] = NOTHING) -> None:
         """Begin a cycle with this policy, node and cards, and the resources that were listed in each pod's life."""
         self._known, self._asked = self._asked, {}
-        devices = tuple((each.uuid, each.size, each.parent, each.profile, each.memory) for each in cards.gpus)
+        devices = tuple(
+            (each.uuid, each.size, each.parent, each.profile, each.placement, each.memory) for each in cards.gpus
+        )
         common = (
             *(
                 policy.declarations,
                 policy.allowance,
                 policy.capacity,
                 policy.reads_claims,
+                policy.claims,
                 node.labels,
                 node.capacity,
                 node.known,
@@ -152,8 +155,9 @@ def size_of(pod: Pod) -> int:
 def _choose(unread: list[Pod], using: Collection[str], waiting: dict[str, int], most: int) -> frozenset[str]:
     """Which of the unread pods are read in this cycle, by their UIDs.
 
-    Half goes to those that have been `waiting` the longest, one of them at least, and the rest to the smallest. So
-    large pods don't delay small ones, and pods that change in every cycle delay none for ever.
+    Pods that use memory come first. Half goes to those that have been `waiting` the longest, one of them at least, and
+    half to the smallest. So large pods don't delay small ones, and of the pods that use memory, those that change in
+    every cycle delay none for ever.
     """
     sizes = {pod.uid: size_of(pod) for pod in unread}
     if sum(sizes.values()) <= most:
@@ -165,11 +169,12 @@ def _choose(unread: list[Pod], using: Collection[str], waiting: dict[str, int], 
 
     chosen: set[str] = set()
     left = most
-    for uid in sorted(sizes, key=lambda uid: (waiting.get(uid, latest), is_idle(uid), sizes[uid], uid)):
+    for uid in sorted(sizes, key=lambda uid: (is_idle(uid), waiting.get(uid, latest), sizes[uid], uid)):
         if chosen and most - left + sizes[uid] > most // 2:
             break
         chosen.add(uid)
         left -= sizes[uid]
+    left = max(left, most // 2)
     for uid in sorted(sizes.keys() - chosen, key=lambda uid: (is_idle(uid), sizes[uid], uid)):
         if sizes[uid] > left:
             continue

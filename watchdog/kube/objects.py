@@ -30,10 +30,20 @@ class _RawResources(msgspec.Struct, gc=False):
     claims: list[_RawClaimUse] | None = None
 
 
+class _RawCapabilities(msgspec.Struct, gc=False):
+    add: list[str] | None = None
+
+
+class _RawSecurityContext(msgspec.Struct, gc=False):
+    privileged: bool | None = None
+    capabilities: _RawCapabilities | None = None
+
+
 class _RawContainer(msgspec.Struct, rename="camel", gc=False):
     name: str
     resources: _RawResources | None = None
     restart_policy: str | None = None
+    security_context: _RawSecurityContext | None = None
 
 
 class _RawPodClaim(msgspec.Struct, rename="camel", gc=False):
@@ -173,6 +183,7 @@ _CHECK_WRITER: Final = "check what writes the list"
 _MOST_GRACE_S: Final = 10**9  # some 30 years
 _TEMPLATE_HASH: Final = "pod-template-hash"
 _LONGEST_NAME: Final = 253
+_ADMIN: Final = ("SYS_ADMIN", "ALL")
 
 
 def decode_pod(item: Item, node: str | None = None, keys: PodKeys | None = NO_KEYS) -> Pod | None:
@@ -403,9 +414,18 @@ def _containers(
                 running=state is not None and state.running is not None,
                 resources=_resources(container.resources),
                 claims=_claims(container.resources),
+                privileged=_is_privileged(container.security_context),
             )
         )
     return containers
+
+
+def _is_privileged(context: _RawSecurityContext | None) -> bool:
+    """Whether a container gets CAP_SYS_ADMIN; runtimes take a capability's name in any case, and with `CAP_`."""
+    if context is None:
+        return False
+    added = (context.capabilities and context.capabilities.add) or ()
+    return bool(context.privileged) or any(each.upper().removeprefix("CAP_") in _ADMIN for each in added)
 
 
 def _claims(resources: _RawResources | None) -> tuple[str, ...]:

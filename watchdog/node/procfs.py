@@ -165,7 +165,8 @@ class Procfs:
     def is_privileged(self, pid: int) -> bool:
         """Whether a process may have CAP_SYS_ADMIN on this host, as in a privileged container under any user.
 
-        Capabilities within a separate user namespace do not count. False if that can't be read.
+        Capabilities within a separate user namespace do not count, unless all users are mapped into it: to tell that
+        from the host's takes CAP_SYS_PTRACE. False if it can't be read.
         """
         try:
             may_administer = _has_bit(_BOUNDING.search(self._read(f"{pid}/status")), _SYS_ADMIN)
