@@ -169,8 +169,6 @@ FAULTS: Final = {
     "an owner reference makes an MPS server": Fault("law 1[01]", ("shared/1", 1600),
         Edit("core/attribute.py", "is_daemon_sets and process.mps.privileged and _may_be_privileged(process, pod)",
              "is_daemon_sets")),
-    "a user namespace makes an MPS server privileged": Fault("law 1[01]", ("shared/1", 1600),
-        Edit("core/attribute.py", "    return all(each.privileged for each in own)\n", "    return True\n")),
     "a resource that the node does not list counts": Fault("law 1[01]", ("unlisted/0", 700),
         Edit("core/budget.py", "is_more = granted.allowed > bound.allowed", "is_more = False")),
     "what was listed is forgotten with the daemon": Fault("law 4", ("unlisted/1", 600),

@@ -93,10 +93,13 @@ class SignalBook:
     def _demand_no_client(self, action: TrackedAction) -> None:
         """Before the first signal: none that is to be ended was a client of a server outside its pod by the last look.
 
-        The other clients of that server break by its end. A server of its own pod serves that pod alone.
+        The other clients of that server break by its end. A server of its own pod serves that pod alone. While other
+        clients are drained, a process that becomes one is noticed by a reading, not by a last look at others' cards.
         """
         here, reading = self._standing, self._standing.reading
-        truth = None if reading is None else reading.second or reading.truth
+        truth = None if reading is None else reading.truth
+        if reading is not None and reading.asked.boottime_s <= action.dated.boottime_s:
+            truth = reading.second or truth
         for line in () if truth is None or here.policy.safety.signal_mps_clients else truth.lines:
             task = line.task
             is_meant = task is not None and task.lives and task.pod == action.key[0] and task.container in action.boxes
