@@ -335,6 +335,18 @@ def test_a_daemon_takes_over_what_an_earlier_one_knew_and_forgets_pods_long_gone
     assert listed.by_pod == {}
 
 
+def test_no_number_of_pods_that_come_and_go_keeps_others_from_being_remembered() -> None:
+    """Point 6: what an innocent pod was checked for holds, however many pods a tenant makes in an hour."""
+    listed = ListedResources()
+    for number in range(60):
+        others = tuple(replace(TENANT, uid=f"{number}/{each}") for each in range(100))
+        listed.update(others, LISTING, POLICY, at(number))
+    assert listed.update((TENANT,), LISTING, POLICY, at(60)) == {**KNOWN, "10/0": frozenset()}
+    assert listed.update((TENANT,), DROPPED, POLICY, at(1000)) == {}
+    assert KNOWN.items() <= listed.by_pod.items()
+    assert len(listed.by_pod) == 5000
+
+
 def test_a_pod_that_a_list_lacks_while_the_node_is_suspended_is_not_forgotten() -> None:
     """Point 6: in a suspend no list is read, so the pod has been missing in one, and not for hours."""
     listed = ListedResources()

@@ -12,7 +12,7 @@ from tests.worlds import Gi, Mi, at, container, gpu, inputs, owner, pod, policy,
 from watchdog.core.assessment import AccountKey, Attribution, Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Pod, Snapshot
-from watchdog.core.transfers import Transfers
+from watchdog.core.transfers import Transfers, TransferWindow
 
 PODS = (
     pod("a", container("main", "8Gi", of="a"), container("side", of="a")),
@@ -117,6 +117,14 @@ def test_the_window_of_an_owner_is_five_minutes_an_hour() -> None:
             first = seen({("c/main", 3): Gi, ("b/main", 4): 20 * Gi}, second)
             last = seen({("c/main", 3): 21 * Gi}, second + 1)
             assert hidden(follow(first, last, known=again, under=under), last, under) == unknown
+
+
+@pytest.mark.parametrize(("namespace", "unknown"), [("mallory", {1: 36 * Gi}), ("ns", {})])
+def test_windows_of_one_namespace_leave_room_for_those_of_others(namespace: str, unknown: dict[int, int]) -> None:
+    """Point 10: a tenant that makes memory change hands under many owners leaves no importer of others unprotected."""
+    full = Transfers(windows={(namespace, "Pod", f"p{each}"): TransferWindow(began=at(-10)) for each in range(100)})
+    last = seen({("a/main", 1): 41 * Gi}, 1)
+    assert hidden(follow(seen(BEFORE, 0), last, known=full), last) == unknown
 
 
 def test_what_was_given_back_stays_so_when_a_journal_is_read_again() -> None:

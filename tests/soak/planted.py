@@ -157,7 +157,7 @@ FAULTS: Final = {
     "memory that outlives its process counts for nobody": Fault("point 10", ("fault/0", 700),
         Edit("node/survivors.py", "found = find(place)", "found = None")),
     "memory that changes hands again and again is unknown for ever": Fault("point 10", ("transfers/4", 600),
-        Edit("core/transfers.py", "if window is None and len(windows) < _MOST_OWNERS:",
+        Edit("core/transfers.py", "if window is None and _has_room(windows, owner):",
              "if window is None or not window.is_open(at):")),
     "a restart gives an owner five more minutes": Fault("point 10", ("transfers/4", 500),
         Edit("journal/actions.py", "{**read_transfers(connection), **self.transfers}", "{}")),

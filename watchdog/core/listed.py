@@ -11,7 +11,7 @@ from watchdog.core.policy import Policy
 _LATE_S: Final = 60.0
 _FORGOTTEN_AFTER_S: Final = 3600.0  # a pod can leave the list for a while, with its processes running
 _LONGEST_PAUSE_S: Final = 300.0  # the longest interval; a node that was suspended for longer has seen no list
-_MOST: Final = 5000  # pods; no node has as many in an hour
+_MOST: Final = 5000  # pods; beyond them those that have been gone for the longest are forgotten
 
 ListedByPod = Mapping[str, frozenset[str]]
 
@@ -51,12 +51,12 @@ class ListedResources:
                 continue
             known = self.by_pod.get(pod.uid, frozenset())
             found = known.union(*(container.resources.keys() & here for container in pod.containers))
-            if found != known and (known or len(self.by_pod) + len(new) < _MOST):
+            if found != known and (known or len(new) < _MOST):
                 new[pod.uid] = found
         self._read = {pod.uid: pod for pod in pods if _may_run(pod)}
         self.by_pod = {**self.by_pod, **new} if new else self.by_pod
         self._seen_s |= dict.fromkeys((uid for uid in self._read if uid in self.by_pod), now.boottime_s)
-        gone = self._long_gone(now)
+        gone = self._long_gone(now) | self._surplus()
         if gone:
             self.by_pod = {uid: keys for uid, keys in self.by_pod.items() if uid not in gone}
         return {**new, **dict.fromkeys(gone, frozenset())}
@@ -76,6 +76,15 @@ class ListedResources:
         self._updated_s = now.boottime_s
         if too_long_s > 0:
             self._seen_s = {uid: seen_s + too_long_s for uid, seen_s in self._seen_s.items()}
+
+    def _surplus(self) -> frozenset[str]:
+        """The pods that are too many: a tenant can make thousands in an hour, and must not keep out others by them."""
+        number = len(self.by_pod) - _MOST
+        gone = [uid for uid in self.by_pod if uid not in self._read] if number > 0 else []
+        surplus = sorted(gone, key=lambda uid: (self._seen_s.get(uid, 0.0), uid))[:number] if gone else []
+        for uid in surplus:
+            self._seen_s.pop(uid, None)
+        return frozenset(surplus)
 
     def _long_gone(self, now: Now) -> frozenset[str]:
         gone = {uid for uid, seen_s in self._seen_s.items() if now.boottime_s - seen_s > _FORGOTTEN_AFTER_S}

@@ -23,8 +23,10 @@ ONCE_IN_S: Final = 3600.0
 # What the card's use may differ from the sum of its processes' changes: they are not read at the same moment.
 _SLACK: Final = 64 * 2**20
 _LEAST: Final = Fraction(3, 4)  # of what the ended processes used
-# Owners that are remembered; beyond them no bytes count as unknown.
+# Owners that are remembered, in all and of one namespace; beyond them no bytes count as unknown. A tenant must not take
+# the places of others.
 _MOST_OWNERS: Final = 1000
+_MOST_OF_NAMESPACE: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +140,7 @@ class Transfers:
             for found in _Comparison(gpu, before, now, inputs).transfers():
                 owner = owner_of(found.target)
                 window = windows.get(owner)
-                if window is None and len(windows) < _MOST_OWNERS:
+                if window is None and _has_room(windows, owner):
                     window = TransferWindow(began=at)
                 if window is not None and window.is_open(at):
                     windows[owner] = replace(window, transfers=(*window.transfers, found.transfer))
@@ -162,6 +164,11 @@ class Transfers:
         """One gap for each transfer whose bytes count as unknown."""
         open_windows = (window for window in self.windows.values() if window.is_open(at))
         return tuple(_gap(transfer) for window in open_windows for transfer in window.transfers if transfer.unknown)
+
+
+def _has_room(windows: Windows, owner: BrakeScope) -> bool:
+    of_namespace = sum(each[0] == owner[0] for each in windows)
+    return len(windows) < _MOST_OWNERS and of_namespace < _MOST_OF_NAMESPACE
 
 
 def _hidden(use: AttributedUse, unknown: int) -> AttributedUse:
