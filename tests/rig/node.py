@@ -136,7 +136,7 @@ class Container:
     """A container of a pod and its processes.
 
     `resources` are what it asks for besides. One that `is_new` runs under an ID that its status does not have yet.
-    `init` is "plain", or "sidecar" for one that runs on beside the others.
+    `init` is "plain", or "sidecar" for one that runs on beside the others. `privileged` is what its spec says.
     """
 
     name: str
@@ -146,12 +146,14 @@ class Container:
     resources: Mapping[str, str] = field(default_factory=dict)
     is_new: bool = False
     init: Literal["", "plain", "sidecar"] = ""
+    privileged: bool = False
 
     def to_json(self) -> tuple[dict[str, Any], dict[str, Any]]:
         amount = {} if self.declared is None else {"veriff.com/gpu-memory": self.declared}
         amount |= self.resources
         spec = {"name": self.name, "image": "i", "resources": {"limits": amount, "requests": amount}}
         spec |= {"restartPolicy": "Always"} if self.init == "sidecar" else {}
+        spec |= {"securityContext": {"privileged": True}} if self.privileged else {}
         seen = {"containerID": f"containerd://{self.id}", "state": {"running": {}}}
         return spec, {"name": self.name, **({"state": {"waiting": {}}} if self.is_new else seen)}
 

@@ -1,7 +1,7 @@
 """`run` in enforce mode on a node with MPS: no client is ended whose neighbours would break, and no name protects."""
 
 import signal
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -120,12 +120,18 @@ SYSTEM: Final = 2_000_001_000  # system-node-critical
 SHIPPED: Final = '\n[protect]\npriority_namespaces = ["kube-system", "gpu-operator"]\n'
 
 
+@pytest.mark.parametrize("behaviour", ["mimic", "server"], ids=["", "all rights in /proc"])
 @pytest.mark.parametrize("disguise", ["a priority", "an owner", "both"])
-def test_no_disguise_as_the_systems_mps_server_hides_anything(any_world: Node, disguise: str) -> None:
-    """Point 35: the bytes of a tenant's "server" count for its pod, whatever its priority and its owner reference."""
+def test_no_disguise_as_the_systems_mps_server_hides_anything(
+    any_world: Node, disguise: str, behaviour: Literal["mimic", "server"]
+) -> None:
+    """Point 35: the bytes of a tenant's "server" count for its pod, whatever its priority and its owner reference.
+
+    In a user namespace of its own it can also seem to have all rights, which its pod's spec does not give.
+    """
     metadata = {} if disguise == "a priority" else DAEMON_SET
     priority = None if disguise == "an owner" else SYSTEM
-    over = any_world.single("hog", used=20 * GIB, behaviour="mimic", metadata=metadata, priority=priority)
+    over = any_world.single("hog", used=20 * GIB, behaviour=behaviour, metadata=metadata, priority=priority)
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE, more=SHIPPED)) as running:
         running.wait(ended)
         assert not running.status()["unattributed"]
@@ -147,6 +153,7 @@ def test_no_disguise_as_the_systems_mps_server_shields_a_neighbour(any_world: No
 def test_the_device_plugins_server_and_its_container_live(any_world: Node, more: str) -> None:
     """Point 35: the server in a DaemonSet's pod stays protected, and so does the container that it runs in."""
     plugin = any_world.pod("mps-control-daemon", ("ctr", "1Gi"), metadata=DAEMON_SET)
+    plugin.containers[0].privileged = True
     shared = any_world.start(plugin, used=2 * GIB, behaviour="server")
     beside = any_world.start(plugin, used=9 * GIB)
     any_world.write()
