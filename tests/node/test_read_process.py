@@ -198,10 +198,7 @@ def test_gvisor_sandbox(tmp_path: Path, comm: bytes, cmdline: bytes, name: str) 
     ],
 )
 def test_where_an_mps_server_runs(tmp_path: Path, bounding: str | None, users: str, *, privileged: bool) -> None:
-    """Point 35: /proc shows the rights of a privileged container, or of whoever maps all users into a namespace.
-
-    To tell these apart takes the pod's spec.
-    """
+    """Point 35: a process with all capabilities and all users mapped looks privileged; only the spec proves it."""
     FakeProc(tmp_path).add(5, stat=stat_line(5, b"nvidia-cuda-mps"), cmdline=b"nvidia-cuda-mps-server\0")
     (tmp_path / "5/uid_map").write_text(f"         {users}\n", encoding="ascii")
     status = tmp_path / "5/status"

@@ -263,8 +263,11 @@ def _lags(use: AttributedUse, inputs: Inputs) -> bool:
     return not use.container and (use.uid, use.unlisted) not in inputs.overdue
 
 
-def _budgets(pod: Pod, uses: Uses, terms: PodTerms, inputs: Inputs, many: int) -> Callable[[Account], Budget]:
-    """The budget of each of so many accounts: in the current phase, or the largest of all if the list is behind."""
+def _budgets(pod: Pod, uses: Uses, terms: PodTerms, inputs: Inputs, accounts: int) -> Callable[[Account], Budget]:
+    """The budget of each account in the current phase, or the largest of all if the list is behind.
+
+    `accounts` is how many the pod has.
+    """
     policy, declaration = inputs.policy, terms.declaration
     if declaration is _UNREAD:
         return partial(undetermined, declaration, why=_NOT_READ)
@@ -272,7 +275,7 @@ def _budgets(pod: Pod, uses: Uses, terms: PodTerms, inputs: Inputs, many: int) -
         return partial(budget, terms.active, declaration, policy=policy)
     # A tenant can write thousands of init containers, each of which is a phase in which all declarations are read.
     number = 1 + sum(container.kind is ContainerKind.INIT for container in pod.containers)
-    if number * len(pod.containers) * many > _MOST_READ:
+    if number * len(pod.containers) * accounts > _MOST_READ:
         return partial(undetermined, declaration, why=_MANY_PHASES)
     is_split = terms.rule is not None and _splits(terms.rule)
     every = tuple(phases(pod))
